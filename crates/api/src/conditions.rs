@@ -1,0 +1,116 @@
+//! Condition types and reasons, kept exactly as the sources and the field print them.
+
+/// ProtectionZone.
+pub mod zone {
+    pub const CLUSTERS_VALIDATED: &str = "ClustersValidated";
+    pub const LEASES_HELD: &str = "LeasesHeld";
+    pub const CRDS_APPLIED: &str = "CRDsApplied";
+    pub const MANAGER_DEPLOYED: &str = "ManagerDeployed";
+    pub const WORKLOADS_DEPLOYED: &str = "WorkloadsDeployed";
+    pub const DEFAULT_POLICY_READY: &str = "DefaultPolicyReady";
+    pub const READY: &str = "Ready";
+
+    /// Reason of a validated zone [S1].
+    pub const VALIDATED: &str = "Validated";
+    /// Another zone holds the cluster; never stolen [S1].
+    pub const CLUSTER_ALREADY_CLAIMED: &str = "ClusterAlreadyClaimed";
+    pub const KUBECONFIG_SECRET_NOT_FOUND: &str = "KubeconfigSecretNotFound";
+    pub const KUBECONFIG_INVALID: &str = "KubeconfigInvalid";
+    pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
+    pub const AUTHENTICATION_FAILED: &str = "AuthenticationFailed";
+    pub const INSUFFICIENT_PERMISSIONS: &str = "InsufficientPermissions";
+    pub const KUBEVIRT_NOT_INSTALLED: &str = "KubeVirtNotInstalled";
+    pub const SCC_PREREQUISITES_MISSING: &str = "SCCPrerequisitesMissing";
+    pub const SAME_CLUSTER: &str = "SameCluster";
+    pub const HELM_INSTALL_FAILED: &str = "HelmInstallFailed";
+    pub const ROLLOUT_PENDING: &str = "RolloutPending";
+    /// The zone shares its namespace with another, or the namespace is not named `dr-<name>`.
+    pub const NAMESPACE_NOT_USABLE: &str = "NamespaceNotUsable";
+    pub const PAUSED: &str = "Paused";
+}
+
+/// ProtectionRequest.
+pub mod request {
+    pub const VALIDATED: &str = "Validated";
+    pub const DRBD_CREATED: &str = "DRBDCreated";
+    pub const SYNCED: &str = "Synced";
+    pub const PROTECTED: &str = "Protected";
+    pub const CONNECTED: &str = "Connected";
+    pub const SPLIT_BRAIN: &str = "SplitBrain";
+    pub const POLICY_IGNORED: &str = "PolicyIgnored";
+    pub const NODE_LOST: &str = "NodeLost";
+    /// The standby VM no longer matches its source, or could not be written.
+    pub const STANDBY_IN_STEP: &str = "StandbyInStep";
+
+    pub const VM_NOT_FOUND: &str = "VMNotFound";
+    pub const VM_ALREADY_PROTECTED: &str = "VMAlreadyProtected";
+    pub const TOO_MANY_DISKS: &str = "TooManyDisks";
+    pub const NO_REPLICATED_DISKS: &str = "NoReplicatedDisks";
+    pub const UNSUPPORTED_VOLUME_TYPE: &str = "UnsupportedVolumeType";
+    pub const STORAGE_CLASS_NOT_MAPPED: &str = "StorageClassNotMapped";
+    pub const PORTS_EXHAUSTED: &str = "PortsExhausted";
+    pub const NODE_NOT_READY: &str = "NodeNotReady";
+    pub const PEER_DISCONNECTED: &str = "PeerDisconnected";
+    pub const INITIAL_SYNC: &str = "InitialSync";
+    pub const RESYNCING: &str = "Resyncing";
+    pub const SPLIT_BRAIN_DETECTED: &str = "SplitBrainDetected";
+    pub const UNKNOWN_CLUSTER: &str = "UnknownCluster";
+    pub const ZONE_NOT_VALIDATED: &str = "ZoneNotValidated";
+    pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
+    pub const PROTOCOL_NOT_SUPPORTED: &str = "ReplicationProtocolNotSupported";
+}
+
+/// ProtectionGroup.
+pub mod group {
+    pub const SYNCED: &str = "Synced";
+    pub const MEMBERS_PROTECTED: &str = "MembersProtected";
+    pub const READY: &str = "Ready";
+    pub const FAILOVER_IN_PROGRESS: &str = "FailoverInProgress";
+}
+
+/// FailoverRequest.
+pub mod failover {
+    pub const LOCKED: &str = "Locked";
+    pub const SAFETY_CHECK_PASSED: &str = "SafetyCheckPassed";
+    pub const SOURCE_STOPPED: &str = "SourceStopped";
+    pub const ROLES_FLIPPED: &str = "RolesFlipped";
+    pub const TARGET_RUNNING: &str = "TargetRunning";
+    pub const HOOKS_SUCCEEDED: &str = "HooksSucceeded";
+    pub const COMPLETE: &str = "Complete";
+
+    /// Reason while another request holds the lock.
+    pub const LOCK_HELD: &str = "LockHeld";
+    pub const GROUP_NOT_FOUND: &str = "GroupNotFound";
+    pub const UNKNOWN_CLUSTER: &str = "UnknownCluster";
+    pub const ALREADY_ACTIVE: &str = "AlreadyActive";
+    pub const NOT_IN_SYNC: &str = "NotInSync";
+    pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
+    pub const CONFLICTING_GROUPS: &str = "ConflictingGroups";
+    pub const BUDGET_EXCEEDED: &str = "BudgetExceeded";
+    pub const NOT_SUPPORTED: &str = "NotSupported";
+    pub const HOOK_FAILED: &str = "HookFailed";
+    pub const ABORTED: &str = "Aborted";
+}
+
+/// DRBDResource.
+pub mod resource {
+    pub const NODE_BOUND: &str = "NodeBound";
+    pub const BACKING_READY: &str = "BackingReady";
+    pub const METADATA_READY: &str = "MetadataReady";
+    pub const CONFIG_WRITTEN: &str = "ConfigWritten";
+    pub const UP: &str = "Up";
+    pub const CONNECTED: &str = "Connected";
+    pub const UP_TO_DATE: &str = "UpToDate";
+    pub const FRONTEND_READY: &str = "FrontendReady";
+}
+
+/// ReplicationGroupStatus.
+pub mod replication {
+    pub const REACHABLE: &str = "Reachable";
+    pub const HEALTHY: &str = "Healthy";
+}
+
+/// DRBDReplicationPolicy.
+pub mod policy {
+    pub const ACCEPTED: &str = "Accepted";
+}

@@ -1,0 +1,3 @@
+//! DRBD: what a node's kernel is told and what it says.
+
+pub mod model;

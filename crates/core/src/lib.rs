@@ -1,0 +1,10 @@
+//! Every decision of Farshore, pure: no I/O, no async, no clock, no client.
+//!
+//! A reconciler elsewhere reads the world into one of the `Observed` structs of this crate, calls
+//! `decide(&Observed, now)` and carries out the steps that come back, in order. A reader learns how
+//! protection and failover work from this folder alone.
+
+pub mod drbd;
+pub mod seen;
+
+pub use seen::Seen;
