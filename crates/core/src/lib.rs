@@ -4,7 +4,14 @@
 //! `decide(&Observed, now)` and carries out the steps that come back, in order. A reader learns how
 //! protection and failover work from this folder alone.
 
+pub mod conditions;
 pub mod drbd;
+pub mod note;
+pub mod quantity;
 pub mod seen;
+pub mod status;
+pub mod words;
 
+pub use note::Note;
 pub use seen::Seen;
+pub use status::status_differs;
