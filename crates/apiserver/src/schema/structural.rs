@@ -1,0 +1,508 @@
+//! The rules that make an OpenAPI v3 schema a *structural* one, as `apiextensions.k8s.io/v1`
+//! demands of every version of a CustomResourceDefinition.
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::error::{FieldError, child, index, key};
+use super::node::{list, object};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Root,
+    Items,
+    Field,
+}
+
+/// Constructs of JSON Schema that a CRD may not use at all.
+const UNSUPPORTED: [&str; 9] = [
+    "$ref",
+    "definitions",
+    "dependencies",
+    "deprecated",
+    "discriminator",
+    "patternProperties",
+    "readOnly",
+    "writeOnly",
+    "xml",
+];
+
+/// What a value validation (`allOf`, `anyOf`, `oneOf`, `not`) may not say, and in which words that
+/// is refused.
+const NOT_NESTED: [(&str, &str); 12] = [
+    ("additionalProperties", "must be undefined to be structural"),
+    ("default", "must be undefined to be structural"),
+    ("title", "must be empty to be structural"),
+    ("description", "must be empty to be structural"),
+    ("nullable", "must be false to be structural"),
+    ("externalDocs", "must be undefined to be structural"),
+    (
+        "x-kubernetes-preserve-unknown-fields",
+        "must be false to be structural",
+    ),
+    (
+        "x-kubernetes-embedded-resource",
+        "must be false to be structural",
+    ),
+    (
+        "x-kubernetes-int-or-string",
+        "must be false to be structural",
+    ),
+    (
+        "x-kubernetes-list-map-keys",
+        "must be empty to be structural",
+    ),
+    (
+        "x-kubernetes-list-type",
+        "must be undefined to be structural",
+    ),
+    (
+        "x-kubernetes-map-type",
+        "must be undefined to be structural",
+    ),
+];
+
+/// All violations of the structural rules, sorted by message.
+pub(crate) fn check(path: &str, schema: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if !schema.is_object() {
+        errors.push(FieldError::required(path, "schemas are required"));
+        return errors;
+    }
+    level(path, schema, Level::Root, &mut errors);
+    complete(path, schema, &mut errors);
+    errors.sort_by_key(FieldError::message);
+    errors.dedup();
+    errors
+}
+
+fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
+    let kind = text(schema, "type");
+    let embedded = flag(schema, "x-kubernetes-embedded-resource");
+    let preserve = flag(schema, "x-kubernetes-preserve-unknown-fields");
+    let int_or_string = flag(schema, "x-kubernetes-int-or-string");
+
+    general(path, schema, errors);
+    match schema.get("items") {
+        Some(items @ Value::Object(_)) => level(&child(path, "items"), items, Level::Items, errors),
+        Some(Value::Array(_)) => errors.push(FieldError::forbidden(
+            child(path, "items"),
+            "items must be a schema object and not an array",
+        )),
+        _ if kind == "array" => errors.push(FieldError::required(
+            child(path, "items"),
+            "must be specified",
+        )),
+        _ => {}
+    }
+    for (name, sub) in object(schema.get("properties")) {
+        let at = key(&child(path, "properties"), name);
+        level(&at, sub, Level::Field, errors);
+    }
+    additional(path, schema, at, embedded, errors);
+
+    if int_or_string && preserve {
+        errors.push(FieldError::invalid(
+            child(path, "x-kubernetes-preserve-unknown-fields"),
+            true.into(),
+            "must be false if x-kubernetes-int-or-string is true",
+        ));
+    }
+    if int_or_string && embedded {
+        errors.push(FieldError::invalid(
+            child(path, "x-kubernetes-embedded-resource"),
+            true.into(),
+            "must be false if x-kubernetes-int-or-string is true",
+        ));
+    }
+    if int_or_string && !kind.is_empty() {
+        errors.push(FieldError::invalid(
+            child(path, "type"),
+            kind.into(),
+            "must be empty if x-kubernetes-int-or-string is true",
+        ));
+    }
+
+    let first_all_of = list(schema.get("allOf")).next();
+    junctors(
+        path,
+        schema,
+        is_int_or_string(schema),
+        first_all_of.is_some_and(is_int_or_string),
+        errors,
+    );
+
+    let type_path = child(path, "type");
+    if embedded && kind != "object" {
+        let must = "must be object if x-kubernetes-embedded-resource is true";
+        errors.push(if kind.is_empty() {
+            FieldError::required(type_path, must)
+        } else {
+            FieldError::invalid(type_path, kind.into(), must)
+        });
+    } else if kind.is_empty() && !int_or_string && !preserve {
+        errors.push(FieldError::required(
+            type_path,
+            match at {
+                Level::Root => "must not be empty at the root",
+                Level::Items => "must not be empty for specified array items",
+                Level::Field => "must not be empty for specified object fields",
+            },
+        ));
+    } else if at == Level::Root && !kind.is_empty() && kind != "object" {
+        errors.push(FieldError::invalid(
+            type_path,
+            kind.into(),
+            "must be object at the root",
+        ));
+    }
+    if embedded && !preserve && object(schema.get("properties")).next().is_none() {
+        errors.push(FieldError::required(
+            child(path, "properties"),
+            "must not be empty if x-kubernetes-embedded-resource is true without \
+             x-kubernetes-preserve-unknown-fields",
+        ));
+    }
+    metadata(path, schema, at, embedded, errors);
+    list_type(path, schema, kind, errors);
+}
+
+/// Rules that hold at any level.
+fn general(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    for name in UNSUPPORTED {
+        if schema.get(name).is_some() {
+            let detail = format!("{name} is not supported");
+            errors.push(FieldError::forbidden(child(path, name), detail));
+        }
+    }
+    if flag(schema, "uniqueItems") {
+        errors.push(FieldError::forbidden(
+            child(path, "uniqueItems"),
+            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+        ));
+    }
+    let kind = text(schema, "type");
+    let known = [
+        "array", "boolean", "integer", "number", "object", "string", "",
+    ];
+    if schema.get("type").is_some() && !known.contains(&kind) {
+        let names: Vec<String> = known[..6].iter().map(ToString::to_string).collect();
+        errors.push(FieldError::not_supported(
+            child(path, "type"),
+            kind.into(),
+            &names,
+        ));
+    }
+    if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
+        && let Err(error) = Regex::new(pattern)
+    {
+        let detail = format!("must be a valid regular expression, but isn't: {error}");
+        errors.push(FieldError::invalid(
+            child(path, "pattern"),
+            pattern.into(),
+            detail,
+        ));
+    }
+}
+
+fn additional(path: &str, schema: &Value, at: Level, embedded: bool, errors: &mut Vec<FieldError>) {
+    let Some(more) = schema.get("additionalProperties") else {
+        return;
+    };
+    let path = child(path, "additionalProperties");
+    let mut forbid = |detail: &str| errors.push(FieldError::forbidden(path.as_str(), detail));
+    if at == Level::Root {
+        forbid("must not be used at the root");
+    }
+    if embedded {
+        forbid("must not be used if x-kubernetes-embedded-resource is set");
+    }
+    if more == &Value::Bool(false) {
+        forbid("additionalProperties cannot be set to false");
+    }
+    if object(schema.get("properties")).next().is_some() {
+        forbid("additionalProperties and properties are mutual exclusive");
+    }
+    if more.is_object() {
+        level(&path, more, Level::Field, errors);
+    }
+}
+
+/// apiVersion, kind and metadata of a resource: their types are fixed, and of the metadata at the
+/// root only name and generateName may be restricted.
+fn metadata(path: &str, schema: &Value, at: Level, embedded: bool, errors: &mut Vec<FieldError>) {
+    if at != Level::Root && !embedded {
+        return;
+    }
+    let properties = child(path, "properties");
+    for (name, kind) in [
+        ("kind", "string"),
+        ("apiVersion", "string"),
+        ("metadata", "object"),
+    ] {
+        let Some(sub) = schema.get("properties").and_then(|p| p.get(name)) else {
+            continue;
+        };
+        let here = key(&properties, name);
+        if text(sub, "type") != kind {
+            errors.push(FieldError::invalid(
+                child(&here, "type"),
+                text(sub, "type").into(),
+                format!("must be {kind}"),
+            ));
+        }
+        if name == "metadata" && at == Level::Root {
+            let only_names = object(sub.get("properties"))
+                .all(|(field, _)| field == "name" || field == "generateName");
+            let nothing_else = object(Some(sub))
+                .all(|(word, _)| ["type", "properties", "default"].contains(&word.as_str()));
+            if !only_names || !nothing_else {
+                errors.push(FieldError::forbidden(
+                    here,
+                    "must not specify anything other than name and generateName, but metadata is \
+                     implicitly specified",
+                ));
+            }
+        }
+    }
+}
+
+/// `x-kubernetes-list-type` and the keys of a map-like list.
+fn list_type(path: &str, schema: &Value, kind: &str, errors: &mut Vec<FieldError>) {
+    let list_type = text(schema, "x-kubernetes-list-type");
+    let keys_path = child(path, "x-kubernetes-list-map-keys");
+    let keys: Vec<&str> = list(schema.get("x-kubernetes-list-map-keys"))
+        .filter_map(Value::as_str)
+        .collect();
+    let type_path = child(path, "x-kubernetes-list-type");
+    if !list_type.is_empty() && kind != "array" {
+        errors.push(if kind.is_empty() {
+            FieldError::required(
+                child(path, "type"),
+                "must be array if x-kubernetes-list-type is specified",
+            )
+        } else {
+            FieldError::invalid(
+                child(path, "type"),
+                kind.into(),
+                "must be array if x-kubernetes-list-type is specified",
+            )
+        });
+    }
+    match list_type {
+        "" | "atomic" | "set" | "map" => {}
+        other => errors.push(FieldError::not_supported(
+            type_path.as_str(),
+            other.into(),
+            &["atomic", "map", "set"].map(str::to_string),
+        )),
+    }
+    if list_type != "map" {
+        if !keys.is_empty() {
+            errors.push(if list_type.is_empty() {
+                FieldError::required(
+                    type_path,
+                    "must be map if x-kubernetes-list-map-keys is non-empty",
+                )
+            } else {
+                FieldError::invalid(
+                    type_path,
+                    list_type.into(),
+                    "must be map if x-kubernetes-list-map-keys is non-empty",
+                )
+            });
+        }
+        return;
+    }
+    if keys.is_empty() {
+        errors.push(FieldError::required(
+            keys_path.as_str(),
+            "must not be empty if x-kubernetes-list-type is map",
+        ));
+    }
+    let items = schema.get("items").cloned().unwrap_or(json!({}));
+    if text(&items, "type") != "object" {
+        errors.push(FieldError::invalid(
+            child(&child(path, "items"), "type"),
+            text(&items, "type").into(),
+            "must be object if parent array's x-kubernetes-list-type is map",
+        ));
+    }
+    let required: Vec<&str> = list(items.get("required"))
+        .filter_map(Value::as_str)
+        .collect();
+    for (n, name) in keys.iter().enumerate() {
+        if keys[..n].contains(name) {
+            errors.push(FieldError::duplicate(index(&keys_path, n), (*name).into()));
+        }
+        let field_path = key(&child(&child(path, "items"), "properties"), name);
+        match items.get("properties").and_then(|p| p.get(*name)) {
+            None => errors.push(FieldError::invalid(
+                index(&keys_path, n),
+                (*name).into(),
+                "entries must all be names of item properties",
+            )),
+            Some(field) => {
+                if ["array", "object"].contains(&text(field, "type")) {
+                    errors.push(FieldError::invalid(
+                        child(&field_path, "type"),
+                        text(field, "type").into(),
+                        "must be a scalar type if parent array's x-kubernetes-list-type is map",
+                    ));
+                }
+                // Two items that differ only in a key left out would be one and the same.
+                if field.get("default").is_none() && !required.contains(name) {
+                    errors.push(FieldError::required(
+                        child(&field_path, "default"),
+                        "this property is in x-kubernetes-list-map-keys, so it must have a \
+                         default or be a required property",
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// The value validations below one level.
+fn junctors(
+    path: &str,
+    schema: &Value,
+    skip_any_of: bool,
+    skip_first_all_of: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    for word in ["allOf", "anyOf", "oneOf"] {
+        for (n, sub) in list(schema.get(word)).enumerate() {
+            if word == "anyOf" && skip_any_of {
+                continue;
+            }
+            let skip_its_any_of = word == "allOf" && n == 0 && skip_first_all_of;
+            nested(&index(&child(path, word), n), sub, skip_its_any_of, errors);
+        }
+    }
+    if let Some(sub) = schema.get("not") {
+        nested(&child(path, "not"), sub, false, errors);
+    }
+}
+
+fn nested(path: &str, schema: &Value, skip_any_of: bool, errors: &mut Vec<FieldError>) {
+    general(path, schema, errors);
+    junctors(path, schema, skip_any_of, false, errors);
+    if let Some(items) = schema.get("items") {
+        nested(&child(path, "items"), items, false, errors);
+    }
+    for (name, sub) in object(schema.get("properties")) {
+        let at = key(&child(path, "properties"), name);
+        if name == "metadata" {
+            errors.push(FieldError::forbidden(
+                at.as_str(),
+                "must not be specified in a nested context",
+            ));
+        }
+        nested(&at, sub, false, errors);
+    }
+    if !text(schema, "type").is_empty() {
+        errors.push(FieldError::forbidden(
+            child(path, "type"),
+            "must be empty to be structural",
+        ));
+    }
+    for (word, detail) in NOT_NESTED {
+        let set = match schema.get(word) {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(_) => true,
+        };
+        if set {
+            errors.push(FieldError::forbidden(child(path, word), detail));
+        }
+    }
+    if list(schema.get("x-kubernetes-validations"))
+        .next()
+        .is_some()
+    {
+        errors.push(FieldError::forbidden(
+            child(path, "x-kubernetes-validations"),
+            "must be empty to be structural",
+        ));
+    }
+}
+
+/// Every field that a value validation speaks of must be specified in the structure itself.
+fn complete(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    for (nested_path, sub) in branches(path, schema) {
+        specified(path, Some(schema), &nested_path, sub, errors);
+    }
+    if let Some(items) = schema.get("items").filter(|i| i.is_object()) {
+        complete(&child(path, "items"), items, errors);
+    }
+    for (name, sub) in object(schema.get("properties")) {
+        complete(&key(&child(path, "properties"), name), sub, errors);
+    }
+    if let Some(sub) = schema.get("additionalProperties").filter(|a| a.is_object()) {
+        complete(&child(path, "additionalProperties"), sub, errors);
+    }
+}
+
+fn branches<'a>(path: &str, schema: &'a Value) -> Vec<(String, &'a Value)> {
+    let mut all = Vec::new();
+    for word in ["allOf", "anyOf", "oneOf"] {
+        for (n, sub) in list(schema.get(word)).enumerate() {
+            all.push((index(&child(path, word), n), sub));
+        }
+    }
+    if let Some(sub) = schema.get("not") {
+        all.push((child(path, "not"), sub));
+    }
+    all
+}
+
+fn specified(
+    path: &str,
+    structure: Option<&Value>,
+    nested_path: &str,
+    nested: &Value,
+    errors: &mut Vec<FieldError>,
+) {
+    let Some(structure) = structure else {
+        let detail = format!("because it is defined in {nested_path}");
+        errors.push(FieldError::required(path, detail));
+        return;
+    };
+    for (sub_path, sub) in branches(nested_path, nested) {
+        specified(path, Some(structure), &sub_path, sub, errors);
+    }
+    if let Some(items) = nested.get("items") {
+        specified(
+            &child(path, "items"),
+            structure.get("items"),
+            &child(nested_path, "items"),
+            items,
+            errors,
+        );
+    }
+    for (name, sub) in object(nested.get("properties")) {
+        specified(
+            &key(&child(path, "properties"), name),
+            structure.get("properties").and_then(|p| p.get(name)),
+            &key(&child(nested_path, "properties"), name),
+            sub,
+            errors,
+        );
+    }
+}
+
+/// The pattern `anyOf: [{type: integer}, {type: string}]`, which int-or-string fields may carry
+/// although nested types are otherwise refused.
+fn is_int_or_string(schema: &Value) -> bool {
+    schema.get("anyOf") == Some(&json!([{"type": "integer"}, {"type": "string"}]))
+}
+
+fn text<'a>(schema: &'a Value, name: &str) -> &'a str {
+    schema.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn flag(schema: &Value, name: &str) -> bool {
+    schema.get(name).and_then(Value::as_bool) == Some(true)
+}

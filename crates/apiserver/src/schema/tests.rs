@@ -1,0 +1,578 @@
+use serde_json::{Value, json};
+
+use super::{FieldErrorKind, Structural, aggregate};
+
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+fn schema(text: &str) -> Structural {
+    Structural::parse(&yaml(text)).unwrap()
+}
+
+/// The errors of parsing, without the path that they all share.
+fn refused(text: &str) -> Vec<String> {
+    let errors = Structural::parse_at("s", &yaml(text)).unwrap_err();
+    errors.iter().map(|e| e.message()).collect()
+}
+
+fn messages(schema: &Structural, new: &Value, old: Option<&Value>) -> Vec<String> {
+    schema
+        .validate(new, old)
+        .iter()
+        .map(|e| e.message())
+        .collect()
+}
+
+const PLAN: &str = r#"
+type: object
+required: [spec]
+properties:
+  apiVersion: {type: string}
+  kind: {type: string}
+  metadata: {type: object}
+  spec:
+    type: object
+    required: [clusters, mode]
+    properties:
+      clusters: {type: array, minItems: 2, maxItems: 3, items: {type: string, minLength: 1}, x-kubernetes-list-type: set}
+      mode: {type: string, enum: [Async, Sync]}
+      replicas: {type: integer, format: int32, minimum: 1, maximum: 10, default: 3}
+      ratio: {type: number, exclusiveMaximum: true, maximum: 1, multipleOf: 0.25}
+      name: {type: string, pattern: '^[a-z]+$', maxLength: 5}
+      when: {type: string, format: date-time}
+      every: {type: string, format: duration}
+      port: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}
+      labels: {type: object, additionalProperties: {type: string}, maxProperties: 2}
+      note: {type: string, nullable: true}
+      steps:
+        type: array
+        x-kubernetes-list-type: map
+        x-kubernetes-list-map-keys: [name]
+        items:
+          type: object
+          required: [name]
+          properties:
+            name: {type: string}
+            retries: {type: integer, default: 5, maximum: 9}
+      free: {type: object, x-kubernetes-preserve-unknown-fields: true}
+      template:
+        type: object
+        x-kubernetes-embedded-resource: true
+        properties:
+          spec: {type: object, properties: {size: {type: integer}}}
+  status:
+    type: object
+    properties:
+      phase: {type: string}
+"#;
+
+fn plan(spec: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "x.io/v1", "kind": "Plan", "metadata": {"name": "a"},
+        "spec": {"clusters": ["a", "b"], "mode": "Sync"},
+    });
+    for (name, value) in spec.as_object().unwrap() {
+        object["spec"][name] = value.clone();
+    }
+    object
+}
+
+#[test]
+fn unknown_fields_are_dropped_and_named() {
+    let plans = schema(PLAN);
+    let mut object = plan(json!({
+        "extra": 1,
+        "labels": {"any": "x"},
+        "steps": [{"name": "a", "colour": "red"}, {"name": "b"}],
+        "free": {"deep": {"er": [1]}},
+        "port": "http",
+        "template": {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "t", "bogus": true},
+            "spec": {"size": 1, "weight": 2}, "status": {},
+        },
+    }));
+    object["metadata"]["colour"] = "blue".into();
+    object["metadata"]["creationTimestamp"] = Value::Null;
+    object["other"] = json!({"a": 1});
+    let mut dropped = plans.prune(&mut object);
+    dropped.sort();
+    assert_eq!(
+        dropped,
+        [
+            "metadata.colour",
+            "other",
+            "spec.extra",
+            "spec.steps[0].colour",
+            "spec.template.metadata.bogus",
+            "spec.template.spec.weight",
+            "spec.template.status",
+        ]
+    );
+    assert_eq!(object["metadata"], json!({"name": "a"}));
+    assert_eq!(object["spec"]["free"], json!({"deep": {"er": [1]}}));
+    assert_eq!(object["spec"]["labels"], json!({"any": "x"}));
+    assert_eq!(object["spec"]["template"]["kind"], "Pod");
+    assert_eq!(plans.prune(&mut object), Vec::<String>::new());
+}
+
+#[test]
+fn defaults_reach_into_lists_and_take_the_place_of_forbidden_nulls() {
+    let plans = schema(PLAN);
+    let mut object = plan(json!({
+        "replicas": null,
+        "note": null,
+        "name": null,
+        "steps": [{"name": "a"}, {"name": "b", "retries": 1}],
+    }));
+    plans.default(&mut object);
+    let spec = &object["spec"];
+    assert_eq!(spec["replicas"], 3);
+    assert_eq!(spec["steps"][0]["retries"], 5);
+    assert_eq!(spec["steps"][1]["retries"], 1);
+    assert_eq!(spec.get("note"), Some(&Value::Null), "nullable nulls stay");
+    assert_eq!(spec.get("name"), None, "nulls without a default go");
+}
+
+#[test]
+fn values_are_validated_in_the_words_of_the_api_server() {
+    let plans = schema(PLAN);
+    let cases: Vec<(Value, &[&str])> = vec![
+        (json!({}), &[]),
+        (
+            json!({"clusters": ["a"]}),
+            &[
+                "spec.clusters: Invalid value: 1: spec.clusters in body should have at least 2 items",
+            ],
+        ),
+        (
+            json!({"clusters": ["a", "b", "c", "d"]}),
+            &["spec.clusters: Too many: 4: must have at most 3 items"],
+        ),
+        (
+            json!({"clusters": ["a", "a", "a"]}),
+            &[r#"spec.clusters[1]: Duplicate value: "a""#],
+        ),
+        (
+            json!({"clusters": ["a", ""]}),
+            &[
+                r#"spec.clusters[1]: Invalid value: "": spec.clusters[1] in body should be at least 1 chars long"#,
+            ],
+        ),
+        (
+            json!({"mode": "Other"}),
+            &[r#"spec.mode: Unsupported value: "Other": supported values: "Async", "Sync""#],
+        ),
+        (
+            json!({"replicas": "3"}),
+            &[
+                r#"spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer: "string""#,
+            ],
+        ),
+        (json!({"replicas": 3.0}), &[]),
+        (
+            json!({"replicas": 0}),
+            &[
+                "spec.replicas: Invalid value: 0: spec.replicas in body should be greater than or equal to 1",
+            ],
+        ),
+        (
+            json!({"replicas": 11}),
+            &[
+                "spec.replicas: Invalid value: 11: spec.replicas in body should be less than or equal to 10",
+            ],
+        ),
+        (json!({"ratio": 0.75}), &[]),
+        (
+            json!({"ratio": 1}),
+            &["spec.ratio: Invalid value: 1: spec.ratio in body should be less than 1"],
+        ),
+        (
+            json!({"ratio": 0.3}),
+            &["spec.ratio: Invalid value: 0.3: spec.ratio in body should be a multiple of 0.25"],
+        ),
+        (
+            json!({"name": "Ab"}),
+            &[r#"spec.name: Invalid value: "Ab": spec.name in body should match '^[a-z]+$'"#],
+        ),
+        (
+            json!({"name": "abcdef"}),
+            &["spec.name: Too long: may not be more than 5 bytes"],
+        ),
+        (json!({"when": "2024-01-02T03:04:05.5+02:00"}), &[]),
+        (
+            json!({"when": "2024-01-02"}),
+            &[
+                r#"spec.when: Invalid value: "2024-01-02": spec.when in body must be of type date-time: "2024-01-02""#,
+            ],
+        ),
+        (json!({"every": "1h30m"}), &[]),
+        (
+            json!({"every": "soon"}),
+            &[
+                r#"spec.every: Invalid value: "soon": spec.every in body must be of type duration: "soon""#,
+            ],
+        ),
+        (json!({"port": 80}), &[]),
+        (json!({"port": "http"}), &[]),
+        (
+            json!({"labels": {"a": "1", "b": "2", "c": "3"}}),
+            &["spec.labels: Too many: 3: must have at most 2 items"],
+        ),
+        (
+            json!({"labels": {"a": 1}}),
+            &[
+                r#"spec.labels.a: Invalid value: "integer": spec.labels.a in body must be of type string: "integer""#,
+            ],
+        ),
+        (json!({"note": null}), &[]),
+        (
+            json!({"name": null}),
+            &[
+                r#"spec.name: Invalid value: "null": spec.name in body must be of type string: "null""#,
+            ],
+        ),
+        (
+            json!({"steps": [{"name": "a"}, {"name": "b"}, {"name": "a"}]}),
+            &[r#"spec.steps[2]: Duplicate value: {"name":"a"}"#],
+        ),
+        (
+            json!({"steps": [{}]}),
+            &["spec.steps[0].name: Required value"],
+        ),
+        (
+            json!({"template": {"kind": "Pod"}}),
+            &["spec.template.apiVersion: Required value: must not be empty"],
+        ),
+    ];
+    for (spec, expected) in cases {
+        assert_eq!(
+            messages(&plans, &plan(spec.clone()), None),
+            expected,
+            "{spec}"
+        );
+    }
+    let without = json!({"apiVersion": "x.io/v1", "kind": "Plan", "metadata": {}});
+    assert_eq!(messages(&plans, &without, None), ["spec: Required value"]);
+}
+
+#[test]
+fn wrong_metadata_is_an_error() {
+    let plans = schema(PLAN);
+    let mut object = plan(json!({}));
+    object["metadata"]["labels"] = json!("x");
+    let errors = plans.validate(&object, None);
+    assert_eq!(errors[0].path, "metadata");
+    assert!(
+        errors[0]
+            .detail
+            .contains("ObjectMeta.labels of type map[string]string"),
+        "{errors:?}"
+    );
+    assert_eq!(errors[0].reason(), "FieldValueInvalid");
+}
+
+#[test]
+fn what_was_invalid_and_did_not_change_is_tolerated() {
+    let plans = schema(PLAN);
+    let old = plan(
+        json!({"mode": "Old", "clusters": ["a", "a"], "steps": [{"name": "x", "retries": 99}]}),
+    );
+    let mut new = old.clone();
+    new["spec"]["replicas"] = 2.into();
+    assert_eq!(messages(&plans, &new, Some(&old)), Vec::<String>::new());
+    // Items of a keyed list are recognised when others come and go.
+    new["spec"]["steps"] = json!([{"name": "new", "retries": 1}, {"name": "x", "retries": 99}]);
+    assert_eq!(messages(&plans, &new, Some(&old)), Vec::<String>::new());
+    new["spec"]["mode"] = "Worse".into();
+    assert_eq!(messages(&plans, &new, Some(&old)).len(), 1);
+}
+
+#[test]
+fn junctors_fail_without_a_path() {
+    let either = schema(
+        r"
+        type: object
+        properties:
+          spec:
+            type: object
+            properties: {a: {type: string}, b: {type: string}, c: {type: integer}}
+            oneOf: [{required: [a]}, {required: [b]}]
+            anyOf: [{properties: {c: {minimum: 5}}}, {required: [b]}]
+            not: {required: [a, c]}
+        ",
+    );
+    let cases: Vec<(Value, &[&str])> = vec![
+        (json!({"a": "x"}), &[]),
+        (
+            json!({"a": "x", "b": "y"}),
+            &[
+                r#"<nil>: Invalid value: "": "spec" must validate one and only one schema (oneOf). Found 2 valid alternatives"#,
+            ],
+        ),
+        (
+            json!({}),
+            &[
+                r#"<nil>: Invalid value: "": "spec" must validate one and only one schema (oneOf). Found none valid"#,
+                "spec.a: Required value",
+            ],
+        ),
+        (
+            json!({"a": "x", "c": 6}),
+            &[r#"<nil>: Invalid value: "": "spec" must not validate the schema (not)"#],
+        ),
+    ];
+    for (spec, expected) in cases {
+        let object = json!({"spec": spec});
+        assert_eq!(messages(&either, &object, None), expected, "{object}");
+    }
+}
+
+#[test]
+fn schemas_that_are_not_structural_are_refused() {
+    let cases: Vec<(&str, &[&str])> = vec![
+        (
+            "properties: {}",
+            &["s.type: Required value: must not be empty at the root"],
+        ),
+        (
+            "type: string",
+            &[r#"s.type: Invalid value: "string": must be object at the root"#],
+        ),
+        (
+            "{type: object, properties: {a: {}}}",
+            &[
+                "s.properties[a].type: Required value: must not be empty for specified object fields",
+            ],
+        ),
+        (
+            "{type: object, properties: {a: {type: array}}}",
+            &["s.properties[a].items: Required value: must be specified"],
+        ),
+        (
+            "{type: object, properties: {a: {type: array, items: {}}}}",
+            &[
+                "s.properties[a].items.type: Required value: must not be empty for specified array items",
+            ],
+        ),
+        (
+            "{type: object, additionalProperties: {type: string}}",
+            &["s.additionalProperties: Forbidden: must not be used at the root"],
+        ),
+        (
+            "{type: object, properties: {a: {type: object, $ref: '#/x'}}}",
+            &["s.properties[a].$ref: Forbidden: $ref is not supported"],
+        ),
+        (
+            "{type: object, properties: {a: {type: string}}, anyOf: [{properties: {a: {type: string}}}]}",
+            &["s.anyOf[0].properties[a].type: Forbidden: must be empty to be structural"],
+        ),
+        (
+            "{type: object, anyOf: [{properties: {a: {minLength: 1}}}]}",
+            &["s.properties[a]: Required value: because it is defined in s.anyOf[0].properties[a]"],
+        ),
+        (
+            "{type: object, properties: {metadata: {type: object, properties: {labels: {type: object}}}}}",
+            &[
+                "s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+            ],
+        ),
+        (
+            "{type: object, properties: {a: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [id], items: {type: object, properties: {id: {type: string}}}}}}",
+            &[
+                "s.properties[a].items.properties[id].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
+            ],
+        ),
+        (
+            "{type: object, properties: {a: {type: integer, default: x}}}",
+            &[
+                r#"s.properties[a].default: Invalid value: "string":  in body must be of type integer: "string""#,
+            ],
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refused(text), expected, "{text}");
+    }
+    assert!(
+        refused("{type: object, properties: {a: {type: string, pattern: '('}}}")[0]
+            .contains("must be a valid regular expression")
+    );
+}
+
+#[test]
+fn broken_rules_are_refused() {
+    let rule = |rule: &str| format!("{{type: object, x-kubernetes-validations: [{rule}]}}");
+    assert!(refused(&rule("{rule: 'self.a >'}"))[0].starts_with(
+        "s.x-kubernetes-validations[0].rule: Invalid value: \"self.a >\": compilation failed"
+    ));
+    assert_eq!(
+        refused(&rule("{message: x}")),
+        ["s.x-kubernetes-validations[0].rule: Required value: rule is not specified"]
+    );
+    let below_a_list = "{type: object, properties: {a: {type: array, items: {type: string, x-kubernetes-validations: [{rule: 'self == oldSelf'}]}}}}";
+    assert_eq!(
+        refused(below_a_list),
+        [
+            "s.properties[a].items.x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf cannot be used on the uncorrelatable portion of the schema within s.properties[a]"
+        ]
+    );
+}
+
+const RULES: &str = r#"
+type: object
+properties:
+  spec:
+    type: object
+    x-kubernetes-validations:
+      - {rule: "self.min <= self.max", message: "min must not be above max"}
+      - {rule: "!has(self.list) || self.list.all(x, x.name != 'bad')", messageExpression: "'found bad among ' + string(size(self.list))", reason: FieldValueForbidden, fieldPath: ".list"}
+    properties:
+      min: {type: integer}
+      max: {type: integer}
+      name:
+        type: string
+        x-kubernetes-validations:
+          - {rule: "self == oldSelf", message: "name is immutable"}
+      once:
+        type: string
+        x-kubernetes-validations:
+          - {rule: "!oldSelf.hasValue() || oldSelf.value() == self || 'oldSelf' == self", optionalOldSelf: true, message: "set once"}
+          - {rule: "oldSelf.hasValue() || self != 'forbidden at first'", optionalOldSelf: true, message: "not at first"}
+      list:
+        type: array
+        x-kubernetes-list-type: map
+        x-kubernetes-list-map-keys: [name]
+        items:
+          type: object
+          required: [name]
+          properties:
+            name: {type: string}
+            size:
+              type: integer
+              x-kubernetes-validations: [{rule: "self >= oldSelf", message: "may only grow"}]
+      map:
+        type: object
+        additionalProperties:
+          type: string
+          x-kubernetes-validations: [{rule: "self.startsWith('v')"}]
+  metadata: {type: object}
+x-kubernetes-validations:
+  - {rule: "self.metadata.name.size() < 10", message: "name too long"}
+"#;
+
+#[test]
+fn cel_rules_are_evaluated_with_their_messages() {
+    let rules = schema(RULES);
+    let object =
+        |spec: Value| json!({"metadata": {"name": "a", "labels": {"x": "y"}}, "spec": spec});
+    let ok = json!({"min": 1, "max": 2});
+    let with = |more: Value| {
+        let mut spec = ok.clone();
+        for (name, value) in more.as_object().unwrap() {
+            spec[name] = value.clone();
+        }
+        object(spec)
+    };
+    let cases: Vec<(Value, Option<Value>, &[&str])> = vec![
+        (with(json!({})), None, &[]),
+        (
+            with(json!({"min": 3})),
+            None,
+            &[r#"spec: Invalid value: "object": min must not be above max"#],
+        ),
+        (
+            with(json!({"list": [{"name": "bad"}]})),
+            None,
+            &["spec.list: Forbidden: found bad among 1"],
+        ),
+        // Transition rules run on updates only.
+        (with(json!({"name": "a"})), None, &[]),
+        (with(json!({"name": "a"})), Some(with(json!({}))), &[]),
+        (
+            with(json!({"name": "b"})),
+            Some(with(json!({"name": "a"}))),
+            &[r#"spec.name: Invalid value: "string": name is immutable"#],
+        ),
+        // An optional oldSelf is evaluated on creation too.
+        (with(json!({"once": "a"})), None, &[]),
+        (
+            with(json!({"once": "a"})),
+            Some(with(json!({"once": "a"}))),
+            &[],
+        ),
+        (
+            with(json!({"once": "forbidden at first"})),
+            None,
+            &[r#"spec.once: Invalid value: "string": not at first"#],
+        ),
+        (
+            with(json!({"once": "b"})),
+            Some(with(json!({"once": "a"}))),
+            &[r#"spec.once: Invalid value: "string": set once"#],
+        ),
+        (
+            with(json!({"once": "oldSelf"})),
+            Some(with(json!({"once": "a"}))),
+            &[],
+        ),
+        // Items of keyed lists are correlated by key, not by place.
+        (
+            with(json!({"list": [{"name": "y", "size": 1}, {"name": "x", "size": 4}]})),
+            Some(with(
+                json!({"list": [{"name": "x", "size": 5}, {"name": "y", "size": 1}]}),
+            )),
+            &[r#"spec.list[1].size: Invalid value: "integer": may only grow"#],
+        ),
+        (
+            with(json!({"map": {"k": "x"}})),
+            None,
+            &[r#"spec.map[k]: Invalid value: "string": failed rule: self.startsWith('v')"#],
+        ),
+        // What was wrong before and did not change is tolerated.
+        (
+            with(json!({"map": {"k": "x", "l": "v"}})),
+            Some(with(json!({"map": {"k": "x"}}))),
+            &[],
+        ),
+        // Rules are not run over an object with the wrong types.
+        (
+            with(json!({"min": "x"})),
+            None,
+            &[
+                r#"spec.min: Invalid value: "string": spec.min in body must be of type integer: "string""#,
+                r#"<nil>: Invalid value: "null": some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"#,
+            ],
+        ),
+    ];
+    for (new, old, expected) in cases {
+        assert_eq!(
+            messages(&rules, &new, old.as_ref()),
+            expected,
+            "{new}\nwas {old:?}"
+        );
+    }
+    let named = json!({"metadata": {"name": "0123456789"}, "spec": ok});
+    assert_eq!(
+        messages(&rules, &named, None),
+        [r#"<nil>: Invalid value: "object": name too long"#]
+    );
+}
+
+#[test]
+fn several_errors_make_one_sentence() {
+    let plans = schema(PLAN);
+    let mut errors = plans.validate(&plan(json!({"mode": 1, "replicas": 0})), None);
+    errors.retain(|e| e.kind == FieldErrorKind::Invalid);
+    assert_eq!(aggregate(&errors), errors[0].message());
+    errors.push(super::FieldError::required("b", ""));
+    errors.push(super::FieldError::required("b", ""));
+    assert!(aggregate(&errors).starts_with("[spec.replicas"));
+    assert!(aggregate(&errors).ends_with("b: Required value]"));
+}
+
+#[test]
+fn schemas_can_be_shared_between_tasks() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Structural>();
+}

@@ -1,0 +1,901 @@
+//! The columns of built-in kinds, as the API server's internal printers show them.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::age::{human_duration, read, since};
+use super::pod::summary;
+use super::{AGE, Column, Source, name_column};
+
+type Cell = fn(&Value, Timestamp) -> Value;
+
+/// The columns of a built-in kind; `None` for kinds that show the default ones.
+pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
+    let columns = match (group, kind) {
+        ("", "Pod") => pods(),
+        ("", "Node") => nodes(),
+        ("", "Namespace") => named([text("Status", "Phase of the namespace.", |o, _| {
+            field(o, "/status/phase")
+        })]),
+        ("", "Service") => services(),
+        ("", "ConfigMap") => named([number("Data", "Entries.", |o, _| {
+            (size(o, "/data") + size(o, "/binaryData")).into()
+        })]),
+        ("", "Secret") => named([
+            text("Type", "Type of the secret.", |o, _| field(o, "/type")),
+            number("Data", "Entries.", |o, _| size(o, "/data").into()),
+        ]),
+        ("", "ServiceAccount") => named([number("Secrets", "Secrets of the account.", |o, _| {
+            size(o, "/secrets").into()
+        })]),
+        ("", "PersistentVolume") => volumes(),
+        ("", "PersistentVolumeClaim") => claims(),
+        ("", "Endpoints") => named([text("Endpoints", "Addresses and ports.", |o, _| {
+            endpoints(o).into()
+        })]),
+        ("" | "events.k8s.io", "Event") => events(),
+        ("apps", "Deployment") => deployments(),
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => replica_sets(),
+        ("apps", "DaemonSet") => daemon_sets(),
+        ("apps", "StatefulSet") => stateful_sets(),
+        ("batch", "Job") => jobs(),
+        ("batch", "CronJob") => cron_jobs(),
+        ("storage.k8s.io", "StorageClass") => storage_classes(),
+        ("storage.k8s.io", "VolumeAttachment") => named([
+            text("Attacher", "Driver that attaches.", |o, _| {
+                field(o, "/spec/attacher")
+            }),
+            text("PV", "Volume to attach.", |o, _| {
+                field(o, "/spec/source/persistentVolumeName")
+            }),
+            text("Node", "Node to attach it to.", |o, _| {
+                field(o, "/spec/nodeName")
+            }),
+            flag("Attached", "Whether it is attached.", |o, _| {
+                (o["status"]["attached"] == true).into()
+            }),
+        ]),
+        ("coordination.k8s.io", "Lease") => {
+            named([text("Holder", "Identity of the holder.", |o, _| {
+                field(o, "/spec/holderIdentity")
+            })])
+        }
+        ("discovery.k8s.io", "EndpointSlice") => named([
+            text("AddressType", "Kind of the addresses.", |o, _| {
+                field(o, "/addressType")
+            }),
+            text("Ports", "Ports of the endpoints.", |o, _| {
+                or_unset(join(list(o, "/ports"), "/port")).into()
+            }),
+            text("Endpoints", "Addresses.", |o, _| {
+                or_unset(join(list(o, "/endpoints"), "/addresses/0")).into()
+            }),
+        ]),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            vec![name_column(), created_at("date")]
+        }
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
+            vec![name_column(), created_at("string")]
+        }
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => bindings(),
+        ("networking.k8s.io", "Ingress") => ingresses(),
+        ("networking.k8s.io", "NetworkPolicy") => {
+            named([text("Pod-Selector", "Pods that it governs.", |o, _| {
+                selector(o, "/spec/podSelector").into()
+            })])
+        }
+        ("policy", "PodDisruptionBudget") => named([
+            text("Min Available", "Pods that must stay.", |o, _| {
+                or_na(o, "/spec/minAvailable")
+            }),
+            text("Max Unavailable", "Pods that may be missing.", |o, _| {
+                or_na(o, "/spec/maxUnavailable")
+            }),
+            number("Allowed Disruptions", "Pods that may go now.", |o, _| {
+                count(o, "/status/disruptionsAllowed").into()
+            }),
+        ]),
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => named([number("Webhooks", "Number of webhooks.", |o, _| {
+            size(o, "/webhooks").into()
+        })]),
+        ("scheduling.k8s.io", "PriorityClass") => named([
+            number("Value", "Priority of its pods.", |o, _| {
+                count(o, "/value").into()
+            }),
+            flag("Global-Default", "Whether it is the default.", |o, _| {
+                (o["globalDefault"] == true).into()
+            }),
+        ]),
+        _ => return None,
+    };
+    Some(columns)
+}
+
+/// The age of an object.
+pub(super) fn age_column() -> Column {
+    text("Age", AGE, |o, now| {
+        since(&o["metadata"]["creationTimestamp"], now).into()
+    })
+}
+
+fn pods() -> Vec<Column> {
+    let mut columns = named([
+        text("Ready", "Containers that are ready.", |o, now| {
+            summary(o, now).ready.into()
+        }),
+        text("Status", "State of the pod in a word.", |o, now| {
+            summary(o, now).status.into()
+        }),
+        text("Restarts", "Restarts of its containers.", |o, now| {
+            summary(o, now).restarts.into()
+        }),
+    ]);
+    columns.extend(wide([
+        text("IP", "Address of the pod.", |o, _| {
+            or_none(o, "/status/podIP")
+        }),
+        text("Node", "Node that it runs on.", |o, _| {
+            or_none(o, "/spec/nodeName")
+        }),
+        text("Nominated Node", "Node that it preempts on.", |o, _| {
+            or_none(o, "/status/nominatedNodeName")
+        }),
+        text("Readiness Gates", "Gates that are passed.", |o, _| {
+            readiness_gates(o).into()
+        }),
+    ]));
+    columns
+}
+
+fn nodes() -> Vec<Column> {
+    let mut columns = named([
+        text("Status", "State of the node.", |o, _| node_status(o).into()),
+        text("Roles", "Roles of the node.", |o, _| node_roles(o).into()),
+    ]);
+    columns.push(text("Version", "Version of its kubelet.", |o, _| {
+        field(o, "/status/nodeInfo/kubeletVersion")
+    }));
+    columns.extend(wide([
+        text("Internal-IP", "Address inside.", |o, _| {
+            node_address(o, "InternalIP").into()
+        }),
+        text("External-IP", "Address outside.", |o, _| {
+            node_address(o, "ExternalIP").into()
+        }),
+        text("OS-Image", "Operating system.", |o, _| {
+            or_unknown(o, "/status/nodeInfo/osImage")
+        }),
+        text("Kernel-Version", "Kernel.", |o, _| {
+            or_unknown(o, "/status/nodeInfo/kernelVersion")
+        }),
+        text("Container-Runtime", "Container runtime.", |o, _| {
+            or_unknown(o, "/status/nodeInfo/containerRuntimeVersion")
+        }),
+    ]));
+    columns
+}
+
+fn services() -> Vec<Column> {
+    let mut columns = named([
+        text("Type", "How it is exposed.", |o, _| field(o, "/spec/type")),
+        text("Cluster-IP", "Address inside the cluster.", |o, _| {
+            or_none(o, "/spec/clusterIP")
+        }),
+        text("External-IP", "Addresses outside.", |o, _| {
+            external_ip(o).into()
+        }),
+        text("Port(s)", "Ports and protocols.", |o, _| {
+            service_ports(o).into()
+        }),
+    ]);
+    columns.extend(wide([text("Selector", "Pods behind it.", |o, _| {
+        labels(o, "/spec/selector").into()
+    })]));
+    columns
+}
+
+fn volumes() -> Vec<Column> {
+    let mut columns = named([
+        text("Capacity", "Size.", |o, _| {
+            field(o, "/spec/capacity/storage")
+        }),
+        text("Access Modes", "How it may be mounted.", |o, _| {
+            access_modes(o, "/spec/accessModes").into()
+        }),
+        text("Reclaim Policy", "What happens when released.", |o, _| {
+            field(o, "/spec/persistentVolumeReclaimPolicy")
+        }),
+        text("Status", "Phase of the volume.", |o, _| phase(o).into()),
+        text("Claim", "Claim that it is bound to.", |o, _| {
+            match o.pointer("/spec/claimRef") {
+                Some(claim) => {
+                    format!("{}/{}", string(claim, "/namespace"), string(claim, "/name")).into()
+                }
+                None => "".into(),
+            }
+        }),
+        text("StorageClass", "Class of the volume.", |o, _| {
+            field(o, "/spec/storageClassName")
+        }),
+        text("VolumeAttributesClass", "Class of attributes.", |o, _| {
+            or_unset(string(o, "/spec/volumeAttributesClassName").to_string()).into()
+        }),
+        text("Reason", "Why it is in its phase.", |o, _| {
+            field(o, "/status/reason")
+        }),
+    ]);
+    columns.extend(wide([volume_mode()]));
+    columns
+}
+
+fn claims() -> Vec<Column> {
+    let mut columns = named([
+        text("Status", "Phase of the claim.", |o, _| phase(o).into()),
+        text("Volume", "Volume that it is bound to.", |o, _| {
+            field(o, "/spec/volumeName")
+        }),
+        text(
+            "Capacity",
+            "Size of the bound volume.",
+            |o, _| match string(o, "/spec/volumeName") {
+                "" => "".into(),
+                _ => field(o, "/status/capacity/storage"),
+            },
+        ),
+        text("Access Modes", "How it is mounted.", |o, _| {
+            match string(o, "/spec/volumeName") {
+                "" => "".into(),
+                _ => access_modes(o, "/status/accessModes").into(),
+            }
+        }),
+        text("StorageClass", "Class of the claim.", |o, _| {
+            field(o, "/spec/storageClassName")
+        }),
+        text("VolumeAttributesClass", "Class of attributes.", |o, _| {
+            or_unset(string(o, "/spec/volumeAttributesClassName").to_string()).into()
+        }),
+    ]);
+    columns.extend(wide([volume_mode()]));
+    columns
+}
+
+fn volume_mode() -> Column {
+    text("VolumeMode", "File system or block.", |o, _| {
+        or_unset(string(o, "/spec/volumeMode").to_string()).into()
+    })
+}
+
+fn events() -> Vec<Column> {
+    let mut columns = vec![
+        text("Last Seen", "Age of the last occurrence.", |o, now| {
+            last_seen(o, now).into()
+        }),
+        text("Type", "Normal or Warning.", |o, _| field(o, "/type")),
+        text("Reason", "Reason in a word.", |o, _| field(o, "/reason")),
+        text("Object", "Object that it is about.", |o, _| {
+            let about = either(o, "/involvedObject", "/regarding");
+            let (kind, name) = (string(about, "/kind"), string(about, "/name"));
+            match name {
+                "" => kind.to_lowercase().into(),
+                _ => format!("{}/{name}", kind.to_lowercase()).into(),
+            }
+        }),
+    ];
+    columns.extend(wide([
+        text("Subobject", "Part of the object.", |o, _| {
+            field(either(o, "/involvedObject", "/regarding"), "/fieldPath")
+        }),
+        text("Source", "Who reported it.", |o, _| event_source(o).into()),
+    ]));
+    columns.push(text("Message", "What happened.", |o, _| {
+        let message = either(o, "/message", "/note").as_str().unwrap_or_default();
+        message.trim().into()
+    }));
+    columns.extend(wide([
+        text("First Seen", "Age of the first occurrence.", |o, now| {
+            let first = either(o, "/firstTimestamp", "/deprecatedFirstTimestamp");
+            match read(first) {
+                Some(_) => since(first, now).into(),
+                None => since(&o["eventTime"], now).into(),
+            }
+        }),
+        number("Count", "Number of occurrences.", |o, _| {
+            let times = [
+                count(o, "/series/count"),
+                count(o, "/count"),
+                count(o, "/deprecatedCount"),
+            ];
+            times.into_iter().find(|n| *n > 0).unwrap_or(1).into()
+        }),
+        name_column(),
+    ]));
+    columns
+}
+
+fn deployments() -> Vec<Column> {
+    let mut columns = named([
+        text("Ready", "Ready of wanted pods.", |o, _| {
+            ready_of(o, "/status/readyReplicas").into()
+        }),
+        number("Up-to-date", "Pods of the newest template.", |o, _| {
+            count(o, "/status/updatedReplicas").into()
+        }),
+        number("Available", "Pods that serve.", |o, _| {
+            count(o, "/status/availableReplicas").into()
+        }),
+    ]);
+    columns.extend(template());
+    columns
+}
+
+fn replica_sets() -> Vec<Column> {
+    let mut columns = named([
+        number("Desired", "Wanted pods.", |o, _| {
+            count(o, "/spec/replicas").into()
+        }),
+        number("Current", "Existing pods.", |o, _| {
+            count(o, "/status/replicas").into()
+        }),
+        number("Ready", "Ready pods.", |o, _| {
+            count(o, "/status/readyReplicas").into()
+        }),
+    ]);
+    columns.extend(template());
+    columns
+}
+
+fn daemon_sets() -> Vec<Column> {
+    let mut columns = named([
+        number("Desired", "Nodes that should run it.", |o, _| {
+            count(o, "/status/desiredNumberScheduled").into()
+        }),
+        number("Current", "Nodes that run it.", |o, _| {
+            count(o, "/status/currentNumberScheduled").into()
+        }),
+        number("Ready", "Nodes where it is ready.", |o, _| {
+            count(o, "/status/numberReady").into()
+        }),
+        number("Up-to-date", "Nodes with the newest template.", |o, _| {
+            count(o, "/status/updatedNumberScheduled").into()
+        }),
+        number("Available", "Nodes where it serves.", |o, _| {
+            count(o, "/status/numberAvailable").into()
+        }),
+        text("Node Selector", "Nodes that it is meant for.", |o, _| {
+            labels(o, "/spec/template/spec/nodeSelector").into()
+        }),
+    ]);
+    columns.extend(template());
+    columns
+}
+
+fn stateful_sets() -> Vec<Column> {
+    let mut columns = named([text("Ready", "Ready of wanted pods.", |o, _| {
+        ready_of(o, "/status/readyReplicas").into()
+    })]);
+    columns.extend(template().into_iter().take(2));
+    columns
+}
+
+fn jobs() -> Vec<Column> {
+    let mut columns = named([
+        text("Status", "State of the job.", |o, _| job_status(o).into()),
+        text("Completions", "Finished of wanted pods.", |o, _| {
+            let done = count(o, "/status/succeeded");
+            match o.pointer("/spec/completions").and_then(Value::as_i64) {
+                Some(wanted) => format!("{done}/{wanted}").into(),
+                None => match count(o, "/spec/parallelism") {
+                    0 | 1 => format!("{done}/1").into(),
+                    many => format!("{done}/1 of {many}").into(),
+                },
+            }
+        }),
+        text("Duration", "Time that it took so far.", |o, now| {
+            let Some(start) = read(&o["status"]["startTime"]) else {
+                return "".into();
+            };
+            let end = read(&o["status"]["completionTime"]).unwrap_or(now);
+            human_duration(end.as_second() - start.as_second()).into()
+        }),
+    ]);
+    columns.extend(template());
+    columns
+}
+
+fn cron_jobs() -> Vec<Column> {
+    named([
+        text("Schedule", "When it runs.", |o, _| {
+            field(o, "/spec/schedule")
+        }),
+        text("Timezone", "Time zone of the schedule.", |o, _| {
+            or_none(o, "/spec/timeZone")
+        }),
+        flag("Suspend", "Whether it is suspended.", |o, _| {
+            (o["spec"]["suspend"] == true).into()
+        }),
+        number("Active", "Running jobs.", |o, _| {
+            size(o, "/status/active").into()
+        }),
+        text("Last Schedule", "Age of the last run.", |o, now| {
+            match &o["status"]["lastScheduleTime"] {
+                Value::Null => "<none>".into(),
+                last => since(last, now).into(),
+            }
+        }),
+    ])
+}
+
+fn storage_classes() -> Vec<Column> {
+    let mut columns = named([
+        text("Provisioner", "Driver that makes volumes.", |o, _| {
+            field(o, "/provisioner")
+        }),
+        text(
+            "ReclaimPolicy",
+            "Policy of its volumes.",
+            |o, _| match string(o, "/reclaimPolicy") {
+                "" => "Delete".into(),
+                policy => policy.into(),
+            },
+        ),
+        text(
+            "VolumeBindingMode",
+            "When volumes are bound.",
+            |o, _| match string(o, "/volumeBindingMode") {
+                "" => "Immediate".into(),
+                mode => mode.into(),
+            },
+        ),
+        flag("AllowVolumeExpansion", "Whether volumes grow.", |o, _| {
+            (o["allowVolumeExpansion"] == true).into()
+        }),
+    ]);
+    columns[0].source = Source::Builtin(|o, _| {
+        let annotations = &o["metadata"]["annotations"];
+        let name = string(o, "/metadata/name");
+        match annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
+            true => format!("{name} (default)").into(),
+            false => name.into(),
+        }
+    });
+    columns
+}
+
+fn bindings() -> Vec<Column> {
+    fn subjects(o: &Value, kind: &str) -> Value {
+        let names: Vec<String> = list(o, "/subjects")
+            .iter()
+            .filter(|s| s["kind"] == kind)
+            .map(|s| match string(s, "/namespace") {
+                "" => string(s, "/name").to_string(),
+                namespace => format!("{namespace}/{}", string(s, "/name")),
+            })
+            .collect();
+        names.join(", ").into()
+    }
+    let mut columns = named([text("Role", "Role that is granted.", |o, _| {
+        let role = &o["roleRef"];
+        format!("{}/{}", string(role, "/kind"), string(role, "/name")).into()
+    })]);
+    columns.extend(wide([
+        text("Users", "Users that have it.", |o, _| subjects(o, "User")),
+        text("Groups", "Groups that have it.", |o, _| {
+            subjects(o, "Group")
+        }),
+        text("ServiceAccounts", "Accounts that have it.", |o, _| {
+            subjects(o, "ServiceAccount")
+        }),
+    ]));
+    columns
+}
+
+fn ingresses() -> Vec<Column> {
+    named([
+        text("Class", "Class of the ingress.", |o, _| {
+            or_none(o, "/spec/ingressClassName")
+        }),
+        text("Hosts", "Hosts that it serves.", |o, _| {
+            match join(list(o, "/spec/rules"), "/host") {
+                none if none.is_empty() => "*".into(),
+                hosts => hosts.into(),
+            }
+        }),
+        text("Address", "Addresses that reach it.", |o, _| {
+            load_balancer(o).join(",").into()
+        }),
+        text("Ports", "Ports that it opens.", |o, _| {
+            match size(o, "/spec/tls") {
+                0 => "80".into(),
+                _ => "80, 443".into(),
+            }
+        }),
+    ])
+}
+
+// The pieces that columns are made of.
+
+fn column(name: &str, kind: &str, description: &str, cell: Cell) -> Column {
+    Column {
+        name: name.to_string(),
+        kind: kind.to_string(),
+        format: String::new(),
+        description: description.to_string(),
+        priority: 0,
+        source: Source::Builtin(cell),
+    }
+}
+
+fn text(name: &str, description: &str, cell: Cell) -> Column {
+    column(name, "string", description, cell)
+}
+
+fn number(name: &str, description: &str, cell: Cell) -> Column {
+    column(name, "integer", description, cell)
+}
+
+fn flag(name: &str, description: &str, cell: Cell) -> Column {
+    column(name, "boolean", description, cell)
+}
+
+/// The name first, the age last.
+fn named<const N: usize>(between: [Column; N]) -> Vec<Column> {
+    let mut columns = vec![name_column()];
+    columns.extend(between);
+    columns.push(age_column());
+    columns
+}
+
+fn wide<const N: usize>(columns: [Column; N]) -> [Column; N] {
+    columns.map(|column| Column {
+        priority: 1,
+        ..column
+    })
+}
+
+fn created_at(kind: &str) -> Column {
+    column("Created At", kind, AGE, |o, _| {
+        field(o, "/metadata/creationTimestamp")
+    })
+}
+
+/// Containers, images and selector of a kind with a pod template.
+fn template() -> [Column; 3] {
+    wide([
+        text("Containers", "Containers of the template.", |o, _| {
+            join(list(o, "/spec/template/spec/containers"), "/name").into()
+        }),
+        text("Images", "Images of the template.", |o, _| {
+            join(list(o, "/spec/template/spec/containers"), "/image").into()
+        }),
+        text("Selector", "Pods that it governs.", |o, _| {
+            match o.pointer("/spec/selector/matchLabels") {
+                None if o.pointer("/spec/selector/matchExpressions").is_none() => {
+                    labels(o, "/spec/selector").into()
+                }
+                _ => selector(o, "/spec/selector").into(),
+            }
+        }),
+    ])
+}
+
+fn string<'a>(o: &'a Value, pointer: &str) -> &'a str {
+    o.pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn field(o: &Value, pointer: &str) -> Value {
+    string(o, pointer).into()
+}
+
+fn count(o: &Value, pointer: &str) -> i64 {
+    o.pointer(pointer)
+        .and_then(Value::as_i64)
+        .unwrap_or_default()
+}
+
+fn list<'a>(o: &'a Value, pointer: &str) -> &'a [Value] {
+    o.pointer(pointer)
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+}
+
+fn size(o: &Value, pointer: &str) -> usize {
+    match o.pointer(pointer) {
+        Some(Value::Array(items)) => items.len(),
+        Some(Value::Object(map)) => map.len(),
+        _ => 0,
+    }
+}
+
+fn either<'a>(o: &'a Value, first: &str, second: &str) -> &'a Value {
+    match o.pointer(first) {
+        Some(value) if !value.is_null() => value,
+        _ => o.pointer(second).unwrap_or(&Value::Null),
+    }
+}
+
+fn or(o: &Value, pointer: &str, missing: &str) -> Value {
+    match o.pointer(pointer) {
+        Some(Value::String(text)) if !text.is_empty() => text.as_str().into(),
+        Some(Value::Number(n)) => n.to_string().into(),
+        _ => missing.into(),
+    }
+}
+
+fn or_none(o: &Value, pointer: &str) -> Value {
+    or(o, pointer, "<none>")
+}
+
+fn or_unknown(o: &Value, pointer: &str) -> Value {
+    or(o, pointer, "<unknown>")
+}
+
+fn or_na(o: &Value, pointer: &str) -> Value {
+    or(o, pointer, "N/A")
+}
+
+fn or_unset(text: String) -> String {
+    if text.is_empty() {
+        "<unset>".to_string()
+    } else {
+        text
+    }
+}
+
+fn join(items: &[Value], pointer: &str) -> String {
+    let parts: Vec<String> = items
+        .iter()
+        .filter_map(|item| match item.pointer(pointer)? {
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        })
+        .collect();
+    parts.join(",")
+}
+
+fn labels(o: &Value, pointer: &str) -> String {
+    let pairs: Vec<String> = o
+        .pointer(pointer)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    if pairs.is_empty() {
+        "<none>".to_string()
+    } else {
+        pairs.join(",")
+    }
+}
+
+fn selector(o: &Value, pointer: &str) -> String {
+    let Some(selector) = o.pointer(pointer) else {
+        return "<none>".to_string();
+    };
+    let mut parts = match labels(selector, "/matchLabels") {
+        none if none == "<none>" => Vec::new(),
+        labels => vec![labels],
+    };
+    for wanted in list(selector, "/matchExpressions") {
+        let name = string(wanted, "/key");
+        let values = join(list(wanted, "/values"), "");
+        parts.push(match string(wanted, "/operator") {
+            "In" => format!("{name} in ({values})"),
+            "NotIn" => format!("{name} notin ({values})"),
+            "DoesNotExist" => format!("!{name}"),
+            _ => name.to_string(),
+        });
+    }
+    if parts.is_empty() {
+        "<none>".to_string()
+    } else {
+        parts.join(",")
+    }
+}
+
+fn ready_of(o: &Value, pointer: &str) -> String {
+    let wanted = o.pointer("/spec/replicas").and_then(Value::as_i64);
+    format!("{}/{}", count(o, pointer), wanted.unwrap_or(1))
+}
+
+fn phase(o: &Value) -> String {
+    if o["metadata"]["deletionTimestamp"].is_string() {
+        "Terminating".to_string()
+    } else {
+        string(o, "/status/phase").to_string()
+    }
+}
+
+fn access_modes(o: &Value, pointer: &str) -> String {
+    let modes = list(o, pointer);
+    let short: Vec<&str> = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ]
+    .into_iter()
+    .filter(|(mode, _)| modes.iter().any(|m| m == mode))
+    .map(|(_, short)| short)
+    .collect();
+    short.join(",")
+}
+
+fn readiness_gates(o: &Value) -> String {
+    let gates = list(o, "/spec/readinessGates");
+    if gates.is_empty() {
+        return "<none>".to_string();
+    }
+    let passed = gates.iter().filter(|gate| {
+        list(o, "/status/conditions")
+            .iter()
+            .any(|c| c["type"] == gate["conditionType"] && c["status"] == "True")
+    });
+    format!("{}/{}", passed.count(), gates.len())
+}
+
+fn node_status(o: &Value) -> String {
+    let ready = list(o, "/status/conditions")
+        .iter()
+        .find(|c| c["type"] == "Ready");
+    let mut status = match ready {
+        Some(c) if c["status"] == "True" => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    }
+    .to_string();
+    if o["spec"]["unschedulable"] == true {
+        status.push_str(",SchedulingDisabled");
+    }
+    status
+}
+
+fn node_roles(o: &Value) -> String {
+    let labels = o.pointer("/metadata/labels").and_then(Value::as_object);
+    let mut roles: Vec<&str> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, value)| {
+            let role = name.strip_prefix("node-role.kubernetes.io/");
+            let old_role = || (name == "kubernetes.io/role").then(|| value.as_str())?;
+            role.or_else(old_role).filter(|role| !role.is_empty())
+        })
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    if roles.is_empty() {
+        "<none>".to_string()
+    } else {
+        roles.join(",")
+    }
+}
+
+fn node_address(o: &Value, kind: &str) -> String {
+    list(o, "/status/addresses")
+        .iter()
+        .find(|a| a["type"] == kind)
+        .map_or("<none>", |a| string(a, "/address"))
+        .to_string()
+}
+
+fn load_balancer(o: &Value) -> Vec<String> {
+    list(o, "/status/loadBalancer/ingress")
+        .iter()
+        .map(|i| match string(i, "/ip") {
+            "" => string(i, "/hostname").to_string(),
+            ip => ip.to_string(),
+        })
+        .collect()
+}
+
+fn external_ip(o: &Value) -> String {
+    let external = join(list(o, "/spec/externalIPs"), "");
+    match string(o, "/spec/type") {
+        "ExternalName" => string(o, "/spec/externalName").to_string(),
+        "LoadBalancer" => {
+            let mut all = load_balancer(o);
+            if !external.is_empty() {
+                all.push(external);
+            }
+            match all.is_empty() {
+                true => "<pending>".to_string(),
+                false => all.join(","),
+            }
+        }
+        _ if external.is_empty() => "<none>".to_string(),
+        _ => external,
+    }
+}
+
+fn service_ports(o: &Value) -> String {
+    let ports: Vec<String> = list(o, "/spec/ports")
+        .iter()
+        .map(|p| {
+            let protocol = match string(p, "/protocol") {
+                "" => "TCP",
+                given => given,
+            };
+            match count(p, "/nodePort") {
+                0 => format!("{}/{protocol}", count(p, "/port")),
+                node => format!("{}:{node}/{protocol}", count(p, "/port")),
+            }
+        })
+        .collect();
+    if ports.is_empty() {
+        "<none>".to_string()
+    } else {
+        ports.join(",")
+    }
+}
+
+fn endpoints(o: &Value) -> String {
+    let mut all = Vec::new();
+    for subset in list(o, "/subsets") {
+        for address in list(subset, "/addresses") {
+            let ip = string(address, "/ip");
+            let ports = list(subset, "/ports");
+            if ports.is_empty() {
+                all.push(ip.to_string());
+            }
+            all.extend(ports.iter().map(|p| format!("{ip}:{}", count(p, "/port"))));
+        }
+    }
+    match all.len() {
+        0 => "<none>".to_string(),
+        1..=3 => all.join(","),
+        n => format!("{} + {} more...", all[..3].join(","), n - 3),
+    }
+}
+
+fn job_status(o: &Value) -> &'static str {
+    let has = |kind: &str| {
+        list(o, "/status/conditions")
+            .iter()
+            .any(|c| c["type"] == kind && c["status"] == "True")
+    };
+    if has("Complete") {
+        "Complete"
+    } else if has("Failed") {
+        "Failed"
+    } else if o["metadata"]["deletionTimestamp"].is_string() {
+        "Terminating"
+    } else if has("Suspended") {
+        "Suspended"
+    } else if has("FailureTarget") {
+        "FailureTarget"
+    } else if has("SuccessCriteriaMet") {
+        "SuccessCriteriaMet"
+    } else {
+        "Running"
+    }
+}
+
+fn last_seen(o: &Value, now: Timestamp) -> String {
+    let last = either(o, "/lastTimestamp", "/deprecatedLastTimestamp");
+    let first = either(o, "/firstTimestamp", "/deprecatedFirstTimestamp");
+    let candidates = [&o["series"]["lastObservedTime"], last, first];
+    let seen = candidates
+        .into_iter()
+        .find(|time| read(time).is_some())
+        .unwrap_or(&o["eventTime"]);
+    since(seen, now)
+}
+
+fn event_source(o: &Value) -> String {
+    let source = either(o, "/source", "/deprecatedSource");
+    let component = match string(source, "/component") {
+        "" => either(o, "/reportingComponent", "/reportingController")
+            .as_str()
+            .unwrap_or_default(),
+        given => given,
+    };
+    match string(source, "/host") {
+        "" => component.to_string(),
+        host => format!("{component}, {host}"),
+    }
+}
