@@ -74,7 +74,10 @@ impl Labels {
                     None => break,
                     Some(Token::Comma) if !parser.tokens.is_empty() => {}
                     Some(Token::Comma) => {
-                        return Err("unable to parse requirement: found '', expected: identifier after ','".into());
+                        return Err(
+                            "unable to parse requirement: found '', expected: identifier after ','"
+                                .into(),
+                        );
                     }
                     Some(other) => {
                         return Err(format!(
@@ -85,16 +88,24 @@ impl Labels {
                 }
             }
         }
-        Ok(Labels { requirements, nothing: false })
+        Ok(Labels {
+            requirements,
+            nothing: false,
+        })
     }
 
     /// Reads a `metav1.LabelSelector` (`matchLabels`, `matchExpressions`). Null selects nothing,
     /// an empty object selects everything.
     pub fn from_label_selector(selector: &Value) -> Result<Labels, String> {
         if selector.is_null() {
-            return Ok(Labels { requirements: Vec::new(), nothing: true });
+            return Ok(Labels {
+                requirements: Vec::new(),
+                nothing: true,
+            });
         }
-        let object = selector.as_object().ok_or("a label selector must be an object")?;
+        let object = selector
+            .as_object()
+            .ok_or("a label selector must be an object")?;
         let mut requirements = Vec::new();
         match object.get("matchLabels") {
             None | Some(Value::Null) => {}
@@ -103,7 +114,10 @@ impl Labels {
                     let value = value
                         .as_str()
                         .ok_or_else(|| format!("matchLabels[{key}]: the value must be a string"))?;
-                    requirements.push(requirement(key, Test::In(BTreeSet::from([value.to_owned()])))?);
+                    requirements.push(requirement(
+                        key,
+                        Test::In(BTreeSet::from([value.to_owned()])),
+                    )?);
                 }
             }
             Some(_) => return Err("matchLabels must be an object".into()),
@@ -117,7 +131,10 @@ impl Labels {
             }
             Some(_) => return Err("matchExpressions must be a list".into()),
         }
-        Ok(Labels { requirements, nothing: false })
+        Ok(Labels {
+            requirements,
+            nothing: false,
+        })
     }
 
     /// Whether an object with these `metadata.labels` is selected.
@@ -141,8 +158,14 @@ impl Labels {
 }
 
 fn from_expression(expression: &Value) -> Result<Requirement, String> {
-    let key = expression.get("key").and_then(Value::as_str).unwrap_or_default();
-    let operator = expression.get("operator").and_then(Value::as_str).unwrap_or_default();
+    let key = expression
+        .get("key")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let operator = expression
+        .get("operator")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let mut values = BTreeSet::new();
     if let Some(list) = expression.get("values").and_then(Value::as_array) {
         for value in list {
@@ -156,12 +179,16 @@ fn from_expression(expression: &Value) -> Result<Requirement, String> {
     }
     let test = match operator {
         "In" | "NotIn" if values.is_empty() => {
-            return Err(format!("matchExpressions key {key:?}: values must be non-empty for operator {operator}"));
+            return Err(format!(
+                "matchExpressions key {key:?}: values must be non-empty for operator {operator}"
+            ));
         }
         "In" => Test::In(values),
         "NotIn" => Test::NotIn(values),
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            return Err(format!("matchExpressions key {key:?}: values must be empty for operator {operator}"));
+            return Err(format!(
+                "matchExpressions key {key:?}: values must be empty for operator {operator}"
+            ));
         }
         "Exists" => Test::Exists,
         "DoesNotExist" => Test::DoesNotExist,
@@ -176,7 +203,10 @@ fn requirement(key: &str, test: Test) -> Result<Requirement, String> {
     if let Test::In(values) | Test::NotIn(values) = &test {
         values.iter().try_for_each(|v| check_value(key, v))?;
     }
-    Ok(Requirement { key: key.to_owned(), test })
+    Ok(Requirement {
+        key: key.to_owned(),
+        test,
+    })
 }
 
 fn alphanumeric_ends(text: &str) -> bool {
@@ -185,7 +215,8 @@ fn alphanumeric_ends(text: &str) -> bool {
 }
 
 fn label_chars(text: &str) -> bool {
-    text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    text.chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
 fn check_key(key: &str) -> Result<(), String> {
@@ -199,14 +230,23 @@ fn check_key(key: &str) -> Result<(), String> {
             && p.len() <= 253
             && p.split('.').all(|part| {
                 alphanumeric_ends(part)
-                    && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+                    && part
+                        .chars()
+                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
             })
     });
-    if name_ok && prefix_ok { Ok(()) } else { Err(format!("invalid label key {key:?}: it must be a qualified name such as 'example.com/MyName'")) }
+    if name_ok && prefix_ok {
+        Ok(())
+    } else {
+        Err(format!(
+            "invalid label key {key:?}: it must be a qualified name such as 'example.com/MyName'"
+        ))
+    }
 }
 
 fn check_value(key: &str, value: &str) -> Result<(), String> {
-    let ok = value.is_empty() || (value.len() <= 63 && alphanumeric_ends(value) && label_chars(value));
+    let ok =
+        value.is_empty() || (value.len() <= 63 && alphanumeric_ends(value) && label_chars(value));
     if ok {
         Ok(())
     } else {
@@ -266,7 +306,8 @@ fn lex(text: &str) -> Result<Vec<Token>, String> {
             },
             first => {
                 let mut word = String::from(first);
-                while let Some(c) = chars.next_if(|c| !c.is_whitespace() && !"(),><=!".contains(*c)) {
+                while let Some(c) = chars.next_if(|c| !c.is_whitespace() && !"(),><=!".contains(*c))
+                {
                     word.push(c);
                 }
                 if word.contains('\0') {
@@ -292,7 +333,10 @@ impl<'a> Parser<'a> {
     }
 
     fn found(token: Option<&Token>, expected: &str) -> String {
-        format!("found '{}', expected: {expected}", token.map_or("", Token::text))
+        format!(
+            "found '{}', expected: {expected}",
+            token.map_or("", Token::text)
+        )
     }
 
     fn requirement(&mut self) -> Result<Requirement, String> {
@@ -338,9 +382,9 @@ impl<'a> Parser<'a> {
 
     fn number(&mut self) -> Result<i64, String> {
         match self.next() {
-            Some(Token::Word(w)) => {
-                w.parse().map_err(|_| format!("{w:?}: for 'Gt', 'Lt' operators, the value must be an integer"))
-            }
+            Some(Token::Word(w)) => w.parse().map_err(|_| {
+                format!("{w:?}: for 'Gt', 'Lt' operators, the value must be an integer")
+            }),
             other => Err(Self::found(other, "an integer")),
         }
     }
@@ -448,7 +492,10 @@ fn unescape(text: &str) -> Result<String, String> {
             '\\' => match chars.next() {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
                 other => {
-                    return Err(format!("invalid escape '\\{}'", other.map(String::from).unwrap_or_default()));
+                    return Err(format!(
+                        "invalid escape '\\{}'",
+                        other.map(String::from).unwrap_or_default()
+                    ));
                 }
             },
             ',' | '=' => return Err(format!("'{c}' must be written as '\\{c}'")),
@@ -504,8 +551,22 @@ mod tests {
     #[test]
     fn malformed_label_selectors_are_refused() {
         for selector in [
-            "app=web,", ",", "=x", "app in web", "app in (web", "!app=web", "app web", "app>x", "a b=c",
-            "app=a b", "-x", "a/b/c", "UPPER.com/x", "app=-bad", "!", "x in ()) ",
+            "app=web,",
+            ",",
+            "=x",
+            "app in web",
+            "app in (web",
+            "!app=web",
+            "app web",
+            "app>x",
+            "a b=c",
+            "app=a b",
+            "-x",
+            "a/b/c",
+            "UPPER.com/x",
+            "app=-bad",
+            "!",
+            "x in ()) ",
         ] {
             assert!(Labels::parse(selector).is_err(), "{selector}");
         }
@@ -531,9 +592,21 @@ mod tests {
 
     #[test]
     fn a_null_selector_selects_nothing_and_an_empty_one_everything() {
-        assert!(!Labels::from_label_selector(&Value::Null).unwrap().matches(None));
-        assert!(Labels::from_label_selector(&json!({})).unwrap().matches(None));
-        assert!(Labels::from_label_selector(&json!({})).unwrap().is_everything());
+        assert!(
+            !Labels::from_label_selector(&Value::Null)
+                .unwrap()
+                .matches(None)
+        );
+        assert!(
+            Labels::from_label_selector(&json!({}))
+                .unwrap()
+                .matches(None)
+        );
+        assert!(
+            Labels::from_label_selector(&json!({}))
+                .unwrap()
+                .is_everything()
+        );
     }
 
     #[test]
@@ -545,20 +618,37 @@ mod tests {
             json!({"operator": "Exists"}),
         ] {
             let selector = json!({"matchExpressions": [expression]});
-            assert!(Labels::from_label_selector(&selector).is_err(), "{selector}");
+            assert!(
+                Labels::from_label_selector(&selector).is_err(),
+                "{selector}"
+            );
         }
     }
 
     #[test]
     fn field_selectors_split_and_unescape() {
-        let req = |field: &str, equal, value: &str| FieldReq { field: field.into(), equal, value: value.into() };
+        let req = |field: &str, equal, value: &str| FieldReq {
+            field: field.into(),
+            equal,
+            value: value.into(),
+        };
         assert_eq!(Fields::parse("").unwrap(), vec![]);
-        assert_eq!(Fields::parse("metadata.name=x").unwrap(), vec![req("metadata.name", true, "x")]);
+        assert_eq!(
+            Fields::parse("metadata.name=x").unwrap(),
+            vec![req("metadata.name", true, "x")]
+        );
         assert_eq!(
             Fields::parse("a==1,b!=2,c=").unwrap(),
-            vec![req("a", true, "1"), req("b", false, "2"), req("c", true, "")]
+            vec![
+                req("a", true, "1"),
+                req("b", false, "2"),
+                req("c", true, "")
+            ]
         );
-        assert_eq!(Fields::parse(r"a=x\,y\=z\\").unwrap(), vec![req("a", true, r"x,y=z\")]);
+        assert_eq!(
+            Fields::parse(r"a=x\,y\=z\\").unwrap(),
+            vec![req("a", true, r"x,y=z\")]
+        );
         assert!(Fields::parse("metadata.name").is_err());
         assert!(Fields::parse(r"a=\x").is_err());
         assert!(Fields::parse("a=b=c").is_err());

@@ -36,7 +36,10 @@ pub enum PatchErrorKind {
 
 impl PatchError {
     fn new(kind: PatchErrorKind, message: impl Into<String>) -> PatchError {
-        PatchError { kind, message: message.into() }
+        PatchError {
+            kind,
+            message: message.into(),
+        }
     }
 
     /// The HTTP status code of the answer.
@@ -58,7 +61,9 @@ pub fn merge(target: &mut Value, patch: &Value) {
     if !target.is_object() {
         *target = Value::Object(serde_json::Map::new());
     }
-    let Value::Object(object) = target else { return };
+    let Value::Object(object) = target else {
+        return;
+    };
     for (key, value) in patch {
         if value.is_null() {
             object.remove(key);
@@ -74,7 +79,9 @@ pub fn merge(target: &mut Value, patch: &Value) {
 /// to say "only if nobody set this yet".
 pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
     let malformed = |m: String| PatchError::new(PatchErrorKind::Malformed, m);
-    let list = ops.as_array().ok_or_else(|| malformed("a JSON patch must be a list of operations".into()))?;
+    let list = ops
+        .as_array()
+        .ok_or_else(|| malformed("a JSON patch must be a list of operations".into()))?;
     if list.len() > MAX_JSON_PATCH_OPERATIONS {
         return Err(PatchError::new(
             PatchErrorKind::TooMany,
@@ -84,8 +91,8 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
             ),
         ));
     }
-    let operations: Vec<PatchOperation> =
-        serde_json::from_value(ops.clone()).map_err(|e| malformed(format!("error decoding patch: {e}")))?;
+    let operations: Vec<PatchOperation> = serde_json::from_value(ops.clone())
+        .map_err(|e| malformed(format!("error decoding patch: {e}")))?;
     let mut result = target.clone();
     for operation in operations {
         if let PatchOperation::Test(test) = &operation
@@ -94,11 +101,17 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
         {
             continue;
         }
-        json_patch::patch(&mut result, std::slice::from_ref(&operation)).map_err(|e| match e.kind {
-            JsonPatchErrorKind::TestFailed => {
-                PatchError::new(PatchErrorKind::TestFailed, format!("testing value {} failed", operation.path()))
+        json_patch::patch(&mut result, std::slice::from_ref(&operation)).map_err(|e| {
+            match e.kind {
+                JsonPatchErrorKind::TestFailed => PatchError::new(
+                    PatchErrorKind::TestFailed,
+                    format!("testing value {} failed", operation.path()),
+                ),
+                _ => PatchError::new(
+                    PatchErrorKind::Unapplicable,
+                    format!("the JSON patch cannot be applied: {e}"),
+                ),
             }
-            _ => PatchError::new(PatchErrorKind::Unapplicable, format!("the JSON patch cannot be applied: {e}")),
         })?;
     }
     *target = result;
@@ -107,7 +120,9 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
 
 /// Whether the pointer names a member that its existing parent object does not have.
 fn is_absent_member(document: &Value, pointer: &str) -> bool {
-    let Some((parent, _)) = pointer.rsplit_once('/') else { return false };
+    let Some((parent, _)) = pointer.rsplit_once('/') else {
+        return false;
+    };
     document.pointer(parent).is_some_and(Value::is_object) && document.pointer(pointer).is_none()
 }
 
@@ -125,18 +140,30 @@ mod tests {
             (json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"})),
             (json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"})),
             (json!({"a":"b"}), json!({"a":null}), json!({})),
-            (json!({"a":"b","b":"c"}), json!({"a":null}), json!({"b":"c"})),
+            (
+                json!({"a":"b","b":"c"}),
+                json!({"a":null}),
+                json!({"b":"c"}),
+            ),
             (json!({"a":["b"]}), json!({"a":"c"}), json!({"a":"c"})),
             (json!({"a":"c"}), json!({"a":["b"]}), json!({"a":["b"]})),
-            (json!({"a":{"b":"c"}}), json!({"a":{"b":"d","c":null}}), json!({"a":{"b":"d"}})),
+            (
+                json!({"a":{"b":"c"}}),
+                json!({"a":{"b":"d","c":null}}),
+                json!({"a":{"b":"d"}}),
+            ),
             (json!({"a":[{"b":"c"}]}), json!({"a":[1]}), json!({"a":[1]})),
-            (json!(["a","b"]), json!(["c","d"]), json!(["c","d"])),
+            (json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"])),
             (json!({"a":"b"}), json!(["c"]), json!(["c"])),
             (json!({"a":"foo"}), json!(null), json!(null)),
             (json!({"a":"foo"}), json!("bar"), json!("bar")),
             (json!({"e":null}), json!({"a":1}), json!({"e":null,"a":1})),
-            (json!([1,2]), json!({"a":"b","c":null}), json!({"a":"b"})),
-            (json!({}), json!({"a":{"bb":{"ccc":null}}}), json!({"a":{"bb":{}}})),
+            (json!([1, 2]), json!({"a":"b","c":null}), json!({"a":"b"})),
+            (
+                json!({}),
+                json!({"a":{"bb":{"ccc":null}}}),
+                json!({"a":{"bb":{}}}),
+            ),
         ] {
             let mut result = target.clone();
             merge(&mut result, &patch);
@@ -156,18 +183,37 @@ mod tests {
             {"op": "move", "from": "/spec/x", "path": "/spec/z"},
         ]);
         json_patch(&mut object, &ops).unwrap();
-        assert_eq!(object, json!({"metadata": {"finalizers": ["b", "c"]}, "spec": {"y": 2, "z": 2}}));
+        assert_eq!(
+            object,
+            json!({"metadata": {"finalizers": ["b", "c"]}, "spec": {"y": 2, "z": 2}})
+        );
     }
 
     #[test]
     fn a_failed_json_patch_changes_nothing_and_says_why() {
         let before = json!({"a": 1, "b": {"c": 2}});
         for (ops, kind, code) in [
-            (json!([{"op":"remove","path":"/a"},{"op":"test","path":"/b/c","value":3}]), PatchErrorKind::TestFailed, 422),
-            (json!([{"op":"remove","path":"/a"},{"op":"remove","path":"/nope"}]), PatchErrorKind::Unapplicable, 422),
-            (json!([{"op":"test","path":"/no/parent","value":null}]), PatchErrorKind::Unapplicable, 422),
+            (
+                json!([{"op":"remove","path":"/a"},{"op":"test","path":"/b/c","value":3}]),
+                PatchErrorKind::TestFailed,
+                422,
+            ),
+            (
+                json!([{"op":"remove","path":"/a"},{"op":"remove","path":"/nope"}]),
+                PatchErrorKind::Unapplicable,
+                422,
+            ),
+            (
+                json!([{"op":"test","path":"/no/parent","value":null}]),
+                PatchErrorKind::Unapplicable,
+                422,
+            ),
             (json!({"a": 1}), PatchErrorKind::Malformed, 400),
-            (json!([{"op":"dance","path":"/a"}]), PatchErrorKind::Malformed, 400),
+            (
+                json!([{"op":"dance","path":"/a"}]),
+                PatchErrorKind::Malformed,
+                400,
+            ),
         ] {
             let mut object = before.clone();
             let error = json_patch(&mut object, &ops).unwrap_err();
@@ -185,15 +231,28 @@ mod tests {
         ]);
         json_patch(&mut object, &ops).unwrap();
         assert_eq!(object, json!({"metadata": {"finalizers": ["x"]}}));
-        assert_eq!(json_patch(&mut object, &ops).unwrap_err().kind, PatchErrorKind::TestFailed);
+        assert_eq!(
+            json_patch(&mut object, &ops).unwrap_err().kind,
+            PatchErrorKind::TestFailed
+        );
     }
 
     #[test]
     fn a_json_patch_with_too_many_operations_is_refused() {
         let op = json!({"op": "add", "path": "/a", "value": 1});
         let mut object = json!({});
-        assert!(json_patch(&mut object, &Value::Array(vec![op.clone(); MAX_JSON_PATCH_OPERATIONS])).is_ok());
-        let error = json_patch(&mut object, &Value::Array(vec![op; MAX_JSON_PATCH_OPERATIONS + 1])).unwrap_err();
+        assert!(
+            json_patch(
+                &mut object,
+                &Value::Array(vec![op.clone(); MAX_JSON_PATCH_OPERATIONS])
+            )
+            .is_ok()
+        );
+        let error = json_patch(
+            &mut object,
+            &Value::Array(vec![op; MAX_JSON_PATCH_OPERATIONS + 1]),
+        )
+        .unwrap_err();
         assert_eq!((error.kind, error.code()), (PatchErrorKind::TooMany, 413));
     }
 
