@@ -1,0 +1,232 @@
+//! Reconcilers: one object at a time, again after errors with a growing pause.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher;
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use crate::Process;
+
+/// First pause after an error; it doubles with each further one of the same object.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Longest pause after an error.
+const LAST_RETRY: Duration = Duration::from_secs(60);
+/// Time for one reconcile: nothing may occupy a slot for ever.
+const RECONCILE_LIMIT: Duration = Duration::from_secs(120);
+/// Time for running reconciles to finish at shutdown.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Brings one kind of object in line with its spec.
+pub trait Reconciler<K>: Send + Sync + 'static {
+    /// Name for logs.
+    fn name(&self) -> &'static str;
+    /// Looks at the world, decides and acts; says when to look again.
+    fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Requeue, ReconcileError>> + Send;
+}
+
+/// When to look at an object again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requeue {
+    /// When something changes.
+    Change,
+    /// After this time, or when something changes.
+    After(Duration),
+}
+
+impl From<Option<Duration>> for Requeue {
+    fn from(after: Option<Duration>) -> Self {
+        after.map_or(Self::Change, Self::After)
+    }
+}
+
+/// Why a reconcile failed: what it was doing and what went wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{sentence}")]
+pub struct ReconcileError {
+    sentence: String,
+    /// Whether somebody else changed the object meanwhile: ordinary, tried again.
+    conflict: bool,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl ReconcileError {
+    /// An error of this sentence.
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self { sentence: sentence.into(), conflict: false, source: None }
+    }
+
+    /// Says what was being done: `reading ProtectionGroup dr-m/shop`.
+    #[must_use]
+    pub fn during(mut self, doing: impl std::fmt::Display) -> Self {
+        self.sentence = format!("{doing}: {}", self.sentence);
+        self
+    }
+
+    /// Whether somebody else changed an object meanwhile.
+    pub fn is_conflict(&self) -> bool {
+        self.conflict
+    }
+}
+
+impl From<kube::Error> for ReconcileError {
+    fn from(error: kube::Error) -> Self {
+        let conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
+        Self { sentence: error.to_string(), conflict, source: Some(Box::new(error)) }
+    }
+}
+
+/// Adds what was being done to an error: `api.get(name).await.during("reading …")?`.
+pub trait During<T> {
+    /// Says what was being done.
+    fn during(self, doing: impl std::fmt::Display) -> Result<T, ReconcileError>;
+}
+
+impl<T, E: Into<ReconcileError>> During<T> for Result<T, E> {
+    fn during(self, doing: impl std::fmt::Display) -> Result<T, ReconcileError> {
+        self.map_err(|e| e.into().during(doing))
+    }
+}
+
+/// Pause before try number `failures` + 1.
+fn retry_after(failures: u32) -> Duration {
+    FIRST_RETRY.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(LAST_RETRY)
+}
+
+/// Pause after a failed watch, without the jitter of kube's own: one seed, one history.
+struct WatchBackoff(u32);
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+    fn next(&mut self) -> Option<Duration> {
+        self.0 = self.0.saturating_add(1);
+        Some(retry_after(self.0).min(Duration::from_secs(15)))
+    }
+}
+
+impl Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
+struct Context<R> {
+    reconciler: R,
+    failures: Mutex<BTreeMap<String, u32>>,
+}
+
+impl<R> Context<R> {
+    /// Counts a failure of this object; returns how many came in a row.
+    fn failed(&self, key: String) -> u32 {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = failures.entry(key).or_insert(0);
+        *n = n.saturating_add(1);
+        *n
+    }
+
+    fn succeeded(&self, key: &str) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+fn key<K: Resource>(object: &K) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Runs a reconciler for every object of `api` that matches `watch`, on changes of the object and
+/// on `triggers`, at most `concurrency` at a time (never two for one object), until the process
+/// shuts down. A trigger for an object that is not in the watch is ignored.
+pub async fn run<K, R>(
+    process: &Process,
+    api: Api<K>,
+    watch: watcher::Config,
+    reconciler: R,
+    triggers: BoxStream<'static, ObjectRef<K>>,
+    concurrency: u16,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Default + Debug + Clone + Eq + Hash + Unpin + Send + Sync,
+    R: Reconciler<K>,
+{
+    let name = reconciler.name();
+    let context = Arc::new(Context { reconciler, failures: Mutex::default() });
+    let results = Controller::new(api, watch)
+        .with_config(Config::default().concurrency(concurrency))
+        .trigger_backoff(WatchBackoff(0))
+        .reconcile_on(triggers)
+        .graceful_shutdown_on(process.shutdown.clone().cancelled_owned())
+        .run(reconcile::<K, R>, error_policy::<K, R>, context);
+    let drain = results.for_each(|result| {
+        match result {
+            Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
+            // Told by the error policy.
+            Err(ControllerError::ReconcilerFailed(..)) => {}
+            Err(error) => tracing::warn!(reconciler = name, %error, "watch failed, it is tried again"),
+        }
+        std::future::ready(())
+    });
+    let overtime = async {
+        process.shutdown.cancelled().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        biased;
+        () = drain => {}
+        () = overtime => tracing::warn!(reconciler = name, "reconciles did not finish within {} s of shutdown", GRACE.as_secs()),
+    }
+}
+
+async fn reconcile<K, R>(object: Arc<K>, context: Arc<Context<R>>) -> Result<Action, ReconcileError>
+where
+    K: Resource + Send + Sync + 'static,
+    R: Reconciler<K>,
+{
+    let key = key(&*object);
+    let requeue = tokio::time::timeout(RECONCILE_LIMIT, context.reconciler.reconcile(object))
+        .await
+        .map_err(|_| ReconcileError::new(format!("did not finish within {} s", RECONCILE_LIMIT.as_secs())))??;
+    context.succeeded(&key);
+    Ok(match requeue {
+        Requeue::Change => Action::await_change(),
+        Requeue::After(pause) => Action::requeue(pause),
+    })
+}
+
+fn error_policy<K, R>(object: Arc<K>, error: &ReconcileError, context: Arc<Context<R>>) -> Action
+where
+    K: Resource + Send + Sync + 'static,
+    R: Reconciler<K>,
+{
+    let key = key(&*object);
+    let failures = context.failed(key.clone());
+    let pause = retry_after(failures);
+    let reconciler = context.reconciler.name();
+    if error.is_conflict() {
+        tracing::debug!(reconciler, object = key, %error, "somebody else wrote; again in {} s", pause.as_secs());
+    } else {
+        tracing::warn!(reconciler, object = key, %error, failures, "reconcile failed; again in {} s", pause.as_secs());
+    }
+    Action::requeue(pause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_minute() {
+        let pauses: Vec<u64> = (1..=8).map(|n| retry_after(n).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(retry_after(u32::MAX), LAST_RETRY);
+    }
+}

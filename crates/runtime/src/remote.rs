@@ -1,0 +1,180 @@
+//! The workload clusters of a zone: clients from kubeconfig Secrets, looks that never hang.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use farshore_api::zone::ZoneCluster;
+use farshore_core::Seen;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ObjectList;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::{ConnectError, Connector, Process, triggers};
+
+/// How long a look at another cluster may take before it counts as not answered.
+pub const LOOK_LIMIT: Duration = Duration::from_secs(5);
+/// How long a watch on another cluster lasts before it is begun again: so long does a cluster that
+/// went silent go unnoticed.
+const WATCH_SECONDS: u32 = 30;
+
+/// Clients of the clusters whose kubeconfigs lie in one namespace of the hub. Clones share the cache.
+#[derive(Clone)]
+pub struct Clusters {
+    secrets: Api<Secret>,
+    namespace: String,
+    connector: Connector,
+    user_agent: String,
+    cache: Arc<Mutex<BTreeMap<(String, String), Cached>>>,
+}
+
+/// A client and the version of the Secret that it was made from.
+struct Cached {
+    uid: String,
+    resource_version: String,
+    client: Client,
+}
+
+/// Why there is no client for a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// No such Secret.
+    #[error("Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=…`")]
+    SecretNotFound {
+        /// Namespace of the Secret.
+        namespace: String,
+        /// Name of the Secret.
+        name: String,
+        /// Key that shall hold the kubeconfig.
+        key: String,
+        /// The cluster.
+        cluster: String,
+    },
+    /// The Secret has no such key.
+    #[error("Secret {namespace}/{name} has no key {key} for the kubeconfig of cluster {cluster}; add it, or name the right key in kubeconfigSecretRef.key")]
+    KeyMissing {
+        /// Namespace of the Secret.
+        namespace: String,
+        /// Name of the Secret.
+        name: String,
+        /// The missing key.
+        key: String,
+        /// The cluster.
+        cluster: String,
+    },
+    /// The kubeconfig cannot be used.
+    #[error("Secret {namespace}/{name}: {why}")]
+    Invalid {
+        /// Namespace of the Secret.
+        namespace: String,
+        /// Name of the Secret.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The hub did not answer.
+    #[error("reading Secret {namespace}/{name} on the hub: {source}")]
+    Hub {
+        /// Namespace of the Secret.
+        namespace: String,
+        /// Name of the Secret.
+        name: String,
+        /// What the hub said.
+        source: Box<kube::Error>,
+    },
+}
+
+impl Clusters {
+    /// The clusters whose kubeconfig Secrets lie in `namespace` of the process's own cluster.
+    pub fn new(process: &Process, namespace: &str) -> Self {
+        Self {
+            secrets: Api::namespaced(process.client.clone(), namespace),
+            namespace: namespace.into(),
+            connector: process.connector.clone(),
+            user_agent: process.name.clone(),
+            cache: Arc::default(),
+        }
+    }
+
+    /// The client of a cluster; a new one as soon as its Secret changes.
+    pub async fn client(&self, cluster: &ZoneCluster) -> Result<Client, RemoteError> {
+        let (namespace, name, key) = (self.namespace.clone(), cluster.kubeconfig_secret_ref.name.clone(), cluster.kubeconfig_secret_ref.key.clone());
+        let secret = match self.secrets.get_opt(&name).await {
+            Ok(Some(secret)) => secret,
+            Ok(None) => return Err(RemoteError::SecretNotFound { namespace, name, key, cluster: cluster.name.clone() }),
+            Err(source) => return Err(RemoteError::Hub { namespace, name, source: Box::new(source) }),
+        };
+        let uid = secret.metadata.uid.clone().unwrap_or_default();
+        let resource_version = secret.metadata.resource_version.clone().unwrap_or_default();
+        let slot = (name.clone(), key.clone());
+        if let Some(cached) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&slot)
+            && cached.uid == uid
+            && cached.resource_version == resource_version
+        {
+            return Ok(cached.client.clone());
+        }
+        let Some(kubeconfig) = secret.data.as_ref().and_then(|d| d.get(&key)) else {
+            return Err(RemoteError::KeyMissing { namespace, name, key, cluster: cluster.name.clone() });
+        };
+        let client = self
+            .connector
+            .connect(&kubeconfig.0, &self.user_agent)
+            .await
+            .map_err(|ConnectError::Invalid(why)| RemoteError::Invalid { namespace, name, why })?;
+        let cached = Cached { uid, resource_version, client: client.clone() };
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(slot, cached);
+        Ok(client)
+    }
+}
+
+/// A look at one object (`api.get_opt(name)`): an error, or no answer within `limit`, is Unknown,
+/// never Absent.
+pub async fn look<T>(what: impl Future<Output = kube::Result<Option<T>>>, limit: Duration) -> Seen<T> {
+    match tokio::time::timeout(limit, what).await {
+        Ok(Ok(Some(found))) => Seen::Present(found),
+        Ok(Ok(None)) => Seen::Absent,
+        Ok(Err(error)) => Seen::Unknown(error.to_string()),
+        Err(_) => Seen::Unknown(silent(limit)),
+    }
+}
+
+/// A look at a list (`api.list(…)`): Present, perhaps with no items, or Unknown.
+pub async fn look_list<T: Clone>(what: impl Future<Output = kube::Result<ObjectList<T>>>, limit: Duration) -> Seen<Vec<T>> {
+    match tokio::time::timeout(limit, what).await {
+        Ok(Ok(list)) => Seen::Present(list.items),
+        Ok(Err(error)) => Seen::Unknown(error.to_string()),
+        Err(_) => Seen::Unknown(silent(limit)),
+    }
+}
+
+fn silent(limit: Duration) -> String {
+    format!("no answer within {} s", limit.as_secs())
+}
+
+/// Objects of `K` to reconcile whenever an object of a remote cluster changes, also when the
+/// cluster comes back. Reconnects for ever, with the credential of the day. Ends at `shutdown`.
+pub fn refs<K, W>(
+    clusters: Clusters,
+    cluster: ZoneCluster,
+    api: impl Fn(Client) -> Api<W> + Clone + Send + Sync + 'static,
+    watch: watcher::Config,
+    map: impl Fn(&W) -> Vec<ObjectRef<K>> + Send + Sync + 'static,
+    shutdown: CancellationToken,
+) -> BoxStream<'static, ObjectRef<K>>
+where
+    K: Resource + 'static,
+    K::DynamicType: Clone + PartialEq + Send + Sync,
+    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let connect = move || {
+        let (clusters, cluster, api) = (clusters.clone(), cluster.clone(), api.clone());
+        async move { clusters.client(&cluster).await.map(api) }
+    };
+    triggers::from_sessions(connect, watch.timeout(WATCH_SECONDS), map, shutdown)
+}
