@@ -1,0 +1,6 @@
+//! The charts as they render, and what holds them together.
+
+#![allow(clippy::unwrap_used)]
+
+mod lint;
+mod renders;
