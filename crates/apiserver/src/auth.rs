@@ -1,0 +1,91 @@
+//! Who is asking: bearer tokens to users.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use crate::error::{ApiError, ApiResult};
+
+/// Members may do anything.
+pub(crate) const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// An authenticated user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub name: String,
+    pub groups: Vec<String>,
+    /// uid of the ServiceAccount behind a ServiceAccount token.
+    pub uid: String,
+}
+
+impl User {
+    pub fn anonymous() -> Self {
+        Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()], uid: String::new() }
+    }
+
+    /// A user with these groups and `system:authenticated`.
+    pub fn new(name: &str, groups: &[&str]) -> Self {
+        let mut groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
+        if !groups.iter().any(|g| g == AUTHENTICATED) {
+            groups.push(AUTHENTICATED.into());
+        }
+        Self { name: name.into(), groups, uid: String::new() }
+    }
+
+    /// The user behind a ServiceAccount.
+    pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
+        let group = format!("system:serviceaccounts:{namespace}");
+        let mut user = Self::new(&format!("system:serviceaccount:{namespace}:{name}"), &["system:serviceaccounts", &group]);
+        user.uid = uid.into();
+        user
+    }
+
+    pub fn is_master(&self) -> bool {
+        self.groups.iter().any(|g| g == MASTERS)
+    }
+}
+
+/// What stands behind a token.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub user: User,
+    /// Unix seconds.
+    pub expires: Option<i64>,
+    /// For ServiceAccount tokens: namespace and name of an account that must still exist with the user's uid.
+    pub account: Option<(String, String)>,
+    /// Audiences the token was asked for.
+    pub audiences: Vec<String>,
+}
+
+/// All issued tokens.
+#[derive(Default)]
+pub(crate) struct Tokens(Mutex<BTreeMap<String, Grant>>);
+
+impl Tokens {
+    fn grants(&self) -> MutexGuard<'_, BTreeMap<String, Grant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn insert(&self, token: String, grant: Grant) {
+        self.grants().insert(token, grant);
+    }
+
+    pub fn get(&self, token: &str) -> Option<Grant> {
+        self.grants().get(token).cloned()
+    }
+}
+
+/// The bearer token of a request; `fallback` when it has no Authorization header. 401 for other schemes.
+pub(crate) fn bearer(headers: &HeaderMap, fallback: Option<&str>) -> ApiResult<Option<String>> {
+    match headers.get(AUTHORIZATION) {
+        None => Ok(fallback.map(str::to_owned)),
+        Some(value) => {
+            let text = value.to_str().unwrap_or_default();
+            let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, t)| t.trim().to_owned());
+            token.map(Some).ok_or_else(ApiError::unauthorized)
+        }
+    }
+}

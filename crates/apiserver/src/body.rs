@@ -1,0 +1,71 @@
+//! Request bodies: size limit and decoding to JSON.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+use serde_json::Value;
+
+use crate::error::{ApiError, ApiResult};
+use crate::protobuf;
+
+/// Largest body accepted, as in Kubernetes.
+pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
+
+/// Why a body could not be read.
+pub(crate) enum ReadError {
+    TooLarge,
+    Broken(tower::BoxError),
+}
+
+/// Reads a whole body of at most [`LIMIT`] bytes.
+pub(crate) async fn read<B>(body: B) -> Result<Bytes, ReadError>
+where
+    B: Body,
+    B::Error: Into<tower::BoxError>,
+{
+    let mut body = std::pin::pin!(body);
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| ReadError::Broken(e.into()))?;
+        if let Ok(mut data) = frame.into_data() {
+            if all.len() + data.remaining() > LIMIT {
+                return Err(ReadError::TooLarge);
+            }
+            while data.has_remaining() {
+                let chunk = data.chunk();
+                all.extend_from_slice(chunk);
+                let read = chunk.len();
+                data.advance(read);
+            }
+        }
+    }
+    Ok(all.freeze())
+}
+
+/// Decodes an object by its media type.
+pub(crate) fn decode(content_type: &str, body: &[u8]) -> ApiResult<Value> {
+    match content_type {
+        "application/json" | "*/*" | "" => json(body),
+        "application/yaml" => yaml(body),
+        "application/vnd.kubernetes.protobuf" => protobuf::to_json(body).map_err(ApiError::bad_request),
+        other => Err(ApiError::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf (got {other})"
+        ))),
+    }
+}
+
+/// Decodes JSON.
+pub(crate) fn json(body: &[u8]) -> ApiResult<Value> {
+    serde_json::from_slice(body).map_err(|e| ApiError::bad_request(format!("error decoding request body: {e}")))
+}
+
+/// Decodes YAML, of which JSON is a subset.
+pub(crate) fn yaml(body: &[u8]) -> ApiResult<Value> {
+    if body.first() == Some(&b'{')
+        && let Ok(value) = serde_json::from_slice(body)
+    {
+        return Ok(value);
+    }
+    let text = std::str::from_utf8(body).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+    serde_saphyr::from_str(text).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))
+}

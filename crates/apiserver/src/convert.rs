@@ -1,0 +1,110 @@
+//! Between the stored form of an object and the version a client asked for.
+//!
+//! Custom resources convert by rewriting `apiVersion` (conversion strategy `None`). Events are one set of objects with
+//! two faces: stored as core/v1, shown as `events.k8s.io/v1` too.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use crate::registry::{Origin, ResourceInfo, VersionInfo};
+use crate::store::Stored;
+
+/// Group of the second face of events.
+const EVENTS: &str = "events.k8s.io";
+
+/// Pairs of (core/v1 name, events.k8s.io/v1 name) of fields that only change their name.
+const RENAMED: [(&str, &str); 5] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+];
+
+/// A stored object as the client's version shows it.
+pub(crate) fn view<'a>(resource: &ResourceInfo, version: &VersionInfo, stored: &'a Stored) -> Cow<'a, Value> {
+    let same_schema = match resource.origin {
+        Origin::Builtin => true,
+        Origin::Crd { generation, .. } => stored.schema == generation,
+    };
+    if same_schema && resource.group != EVENTS && version.name == resource.storage_version {
+        return Cow::Borrowed(&stored.value);
+    }
+    let mut value = stored.value.clone();
+    value["apiVersion"] = json!(resource.api_version(&version.name));
+    if resource.group == EVENTS {
+        to_events_face(&mut value);
+    }
+    if !same_schema && let Some(schema) = &version.structural {
+        // Stored under an older schema: what the schema no longer knows is hidden, what it adds is defaulted.
+        schema.prune(&mut value);
+        schema.default(&mut value);
+    }
+    Cow::Owned(value)
+}
+
+/// An object as the client sent it, in the form it is stored in.
+pub(crate) fn to_storage(resource: &ResourceInfo, mut value: Value) -> Value {
+    if resource.group == EVENTS {
+        to_core_face(&mut value);
+        value["apiVersion"] = json!("v1");
+    } else {
+        value["apiVersion"] = json!(resource.api_version(&resource.storage_version));
+    }
+    value
+}
+
+fn rename(map: &mut Map<String, Value>, from: &str, to: &str) {
+    if let Some(value) = map.remove(from)
+        && !value.is_null()
+    {
+        map.insert(to.to_owned(), value);
+    }
+}
+
+fn to_events_face(event: &mut Value) {
+    let Some(map) = event.as_object_mut() else { return };
+    for (core, face) in RENAMED {
+        rename(map, core, face);
+    }
+    rename(map, "count", "deprecatedCount");
+    rename(map, "source", "deprecatedSource");
+}
+
+fn to_core_face(event: &mut Value) {
+    let Some(map) = event.as_object_mut() else { return };
+    for (core, face) in RENAMED {
+        rename(map, face, core);
+    }
+    rename(map, "deprecatedCount", "count");
+    rename(map, "deprecatedSource", "source");
+    // Readers of core events look at these; a writer of the new face leaves them empty.
+    if !map.contains_key("source")
+        && let Some(component) = map.get("reportingComponent").cloned()
+    {
+        map.insert("source".into(), json!({"component": component}));
+    }
+    map.entry("involvedObject").or_insert_with(|| json!({}));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_keeps_its_content_through_both_faces() {
+        let face = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "note": "hello", "reason": "R",
+            "regarding": {"kind": "Pod", "name": "p"}, "reportingController": "c", "eventTime": "t", "series": {"count": 2},
+        });
+        let mut stored = face.clone();
+        to_core_face(&mut stored);
+        assert_eq!(stored["message"], "hello");
+        assert_eq!(stored["involvedObject"]["name"], "p");
+        assert_eq!(stored["source"]["component"], "c");
+        to_events_face(&mut stored);
+        stored.as_object_mut().unwrap().remove("deprecatedSource");
+        assert_eq!(stored, face);
+    }
+}

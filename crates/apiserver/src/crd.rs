@@ -1,0 +1,355 @@
+//! CustomResourceDefinitions: validation, conditions, and the registry entries made from them.
+
+use std::sync::{Arc, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::handlers::write::{Managed, Writer};
+use crate::kinds;
+use crate::meta;
+use crate::registry::{NameRule, Origin, ResourceInfo, ScalePaths, Traits, VersionInfo};
+use crate::schema::{FieldError, FieldErrorKind, Structural};
+use crate::server::Server;
+use crate::store::Key;
+use crate::strategy::Endpoint;
+use crate::table;
+
+/// Table of CRDs in the store.
+pub(crate) const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+/// Finalizer that holds a CRD until its objects are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    meta::field(object, path).and_then(Value::as_str).unwrap_or("")
+}
+
+fn strings(object: &Value, path: &str) -> Vec<String> {
+    let list = meta::field(object, path).and_then(Value::as_array);
+    list.map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
+}
+
+fn versions(crd: &Value) -> &[Value] {
+    meta::field(crd, "spec.versions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn storage_version(crd: &Value) -> &str {
+    versions(crd).iter().find(|v| v["storage"] == true).and_then(|v| v["name"].as_str()).unwrap_or("")
+}
+
+/// Fills in names and conversion, and records the storage version in the status.
+pub(crate) fn defaults(crd: &mut Value) {
+    if crd.get("kind").and_then(Value::as_str) != Some("CustomResourceDefinition") {
+        return;
+    }
+    let kind = text(crd, "spec.names.kind").to_owned();
+    if text(crd, "spec.names.singular").is_empty() {
+        meta::set_field(crd, "spec.names.singular", json!(kind.to_lowercase()));
+    }
+    if text(crd, "spec.names.listKind").is_empty() {
+        meta::set_field(crd, "spec.names.listKind", json!(format!("{kind}List")));
+    }
+    if meta::field(crd, "spec.conversion").is_none_or(Value::is_null) {
+        meta::set_field(crd, "spec.conversion", json!({"strategy": "None"}));
+    }
+    let storage = storage_version(crd).to_owned();
+    let mut stored = strings(crd, "status.storedVersions");
+    if !storage.is_empty() && !stored.contains(&storage) {
+        stored.push(storage);
+        meta::set_field(crd, "status.storedVersions", json!(stored));
+    }
+}
+
+/// The rules a CRD must keep.
+pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if crd.get("kind").and_then(Value::as_str) != Some("CustomResourceDefinition") {
+        return errors;
+    }
+    let (group, plural) = (text(crd, "spec.group"), text(crd, "spec.names.plural"));
+    let name = meta::name(crd);
+    if group.is_empty() {
+        errors.push(FieldError::required("spec.group", ""));
+    } else if !group.contains('.') {
+        errors.push(FieldError::invalid("spec.group", json!(group), "should be a domain with at least one dot"));
+    }
+    if name != format!("{plural}.{group}") {
+        errors.push(FieldError::invalid("metadata.name", json!(name), "must be spec.names.plural+\".\"+spec.group"));
+    }
+    for field in ["plural", "kind"] {
+        if text(crd, &format!("spec.names.{field}")).is_empty() {
+            errors.push(FieldError::required(format!("spec.names.{field}"), ""));
+        }
+    }
+    match text(crd, "spec.scope") {
+        "Namespaced" | "Cluster" => {}
+        "" => errors.push(FieldError::required("spec.scope", "")),
+        other => {
+            let detail = "supported values: \"Cluster\", \"Namespaced\"";
+            errors.push(FieldError::new("spec.scope", FieldErrorKind::NotSupported, Some(json!(other)), detail));
+        }
+    }
+    if text(crd, "spec.conversion.strategy") == "Webhook" {
+        let detail = "this server does not call conversion webhooks; use None";
+        errors.push(FieldError::invalid("spec.conversion.strategy", json!("Webhook"), detail));
+    }
+    validate_versions(crd, &mut errors);
+    if let Some(old) = old {
+        for field in ["spec.group", "spec.names.plural", "spec.names.kind", "spec.scope"] {
+            if text(old, field) != text(crd, field) {
+                errors.push(FieldError::invalid(field, json!(text(crd, field)), "field is immutable"));
+            }
+        }
+        for stored in strings(crd, "status.storedVersions") {
+            if !versions(crd).iter().any(|v| v["name"] == stored.as_str()) {
+                errors.push(FieldError::invalid("status.storedVersions[0]", json!(stored), "missing from spec.versions; it may be still in use"));
+            }
+        }
+    }
+    errors
+}
+
+fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
+    let versions = versions(crd);
+    if versions.is_empty() {
+        errors.push(FieldError::required("spec.versions", "must have at least one version"));
+        return;
+    }
+    if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
+        errors.push(FieldError::invalid("spec.versions", Value::Null, "must have exactly one version marked as storage version"));
+    }
+    for (i, version) in versions.iter().enumerate() {
+        let path = format!("spec.versions[{i}]");
+        if version["name"].as_str().unwrap_or("").is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        }
+        match meta::field(version, "schema.openAPIV3Schema").filter(|s| s.is_object()) {
+            None => errors.push(FieldError::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required")),
+            Some(schema) => {
+                if let Err(problems) = Structural::parse_at(&format!("{path}.schema.openAPIV3Schema"), schema) {
+                    errors.extend(problems);
+                }
+            }
+        }
+    }
+}
+
+/// Marks a CRD that is being deleted: it waits until its objects are gone.
+pub(crate) fn mark_deleting(crd: &mut Value, now: &str) {
+    let mut finalizers = meta::finalizers(crd);
+    if !finalizers.iter().any(|f| f == CLEANUP) {
+        finalizers.push(CLEANUP.into());
+        meta::set_finalizers(crd, &finalizers);
+    }
+    condition(crd, "Terminating", true, "InstanceDeletionPending", "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon", now);
+}
+
+/// Sets a condition; its time moves only with its status.
+fn condition(crd: &mut Value, kind: &str, is: bool, reason: &str, message: &str, now: &str) {
+    let status = if is { "True" } else { "False" };
+    let mut conditions = meta::field(crd, "status.conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let since = conditions.iter().find(|c| c["type"] == kind && c["status"] == status).map_or(json!(now), |c| c["lastTransitionTime"].clone());
+    let new = json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
+    match conditions.iter_mut().find(|c| c["type"] == kind) {
+        Some(slot) => *slot = new,
+        None => conditions.push(new),
+    }
+    meta::set_field(crd, "status.conditions", Value::Array(conditions));
+}
+
+fn is_true(crd: &Value, kind: &str) -> bool {
+    let conditions = meta::field(crd, "status.conditions").and_then(Value::as_array);
+    conditions.is_some_and(|l| l.iter().any(|c| c["type"] == kind && c["status"] == "True"))
+}
+
+/// Brings status and registry in line with the stored CRD of that name, or with its absence.
+///
+/// The conditions come as two status updates after the write that caused them, so that clients have to wait for them as
+/// they must elsewhere; the resource is served before `Established` can be seen.
+pub(crate) fn changed(server: &Server, name: &str) {
+    let _order = server.crd_order.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(stored) = server.store.get(TABLE, &Key::new("", name)) else {
+        if let Some((plural, group)) = name.split_once('.') {
+            server.change_registry(|r| r.remove(group, plural));
+        }
+        server.store.close_watches(name);
+        return;
+    };
+    if meta::is_deleting(&stored.value) {
+        return;
+    }
+    let now = meta::rfc3339(server.now());
+    let conflict = name_conflict(server, &stored.value);
+    status(server, name, &mut |crd| {
+        match &conflict {
+            None => {
+                condition(crd, "NamesAccepted", true, "NoConflicts", "no conflicts found", &now);
+                let names = meta::field(crd, "spec.names").cloned().unwrap_or_default();
+                meta::set_field(crd, "status.acceptedNames", names);
+            }
+            Some((reason, message)) => condition(crd, "NamesAccepted", false, reason, message, &now),
+        }
+        if meta::field(crd, "status.storedVersions").is_none() {
+            let storage = storage_version(crd).to_owned();
+            meta::set_field(crd, "status.storedVersions", json!([storage]));
+        }
+    });
+    let established = is_true(&stored.value, "Established");
+    if conflict.is_some() && !established {
+        status(server, name, &mut |crd| condition(crd, "Established", false, "NotAccepted", "not all names are accepted", &now));
+        return;
+    }
+    let before = server.registry().get(text(&stored.value, "spec.group"), text(&stored.value, "spec.names.plural")).map(|r| r.origin.clone());
+    match resource(&stored.value) {
+        Ok(info) => {
+            if before.as_ref() != Some(&info.origin) {
+                server.change_registry(|r| r.insert(info));
+                if before.is_some() {
+                    // Open watches speak the old schema; they end, and clients go on from where they were.
+                    server.store.close_watches(name);
+                }
+            }
+        }
+        Err(problems) => tracing::error!(crd = name, ?problems, "a stored CustomResourceDefinition does not parse"),
+    }
+    status(server, name, &mut |crd| {
+        condition(crd, "Established", true, "InitialNamesAccepted", "the initial names have been accepted", &now);
+    });
+}
+
+/// A status update of a CRD by the server itself.
+fn status(server: &Server, name: &str, change: &mut dyn FnMut(&mut Value)) {
+    let crds = server.builtin(GROUP, PLURAL);
+    let mut writer: Writer = server.writer(&crds);
+    writer.manager = "kube-apiserver";
+    let done = writer.update(&Key::new("", name), Endpoint::Status, Managed::Track, &mut |old| {
+        let mut new = old.clone();
+        change(&mut new);
+        Ok(new)
+    });
+    if let Err(error) = done {
+        tracing::debug!(crd = name, status = %error.status(), "status of a CustomResourceDefinition not written");
+    }
+}
+
+/// Another resource of the same group that already has one of the names.
+fn name_conflict(server: &Server, crd: &Value) -> Option<(&'static str, String)> {
+    let (group, plural) = (text(crd, "spec.group"), text(crd, "spec.names.plural"));
+    let kind = text(crd, "spec.names.kind");
+    let list_kind = text(crd, "spec.names.listKind");
+    let singular = text(crd, "spec.names.singular");
+    let short = strings(crd, "spec.names.shortNames");
+    for other in server.registry().iter().filter(|r| r.group == group) {
+        if other.plural == plural {
+            // A built-in resource of that name cannot be taken over.
+            if !other.is_custom() {
+                return Some(("PluralConflict", format!("{plural:?} is already in use")));
+            }
+            continue;
+        }
+        let taken: Vec<&String> = other.short_names.iter().chain([&other.plural, &other.singular]).collect();
+        if let Some(name) = short.iter().find(|s| taken.contains(s)) {
+            return Some(("ShortNamesConflict", format!("{name:?} is already in use")));
+        }
+        if taken.iter().any(|t| *t == singular) {
+            return Some(("SingularConflict", format!("{singular:?} is already in use")));
+        }
+        if other.kind == kind || other.list_kind == kind {
+            return Some(("KindConflict", format!("{kind:?} is already in use")));
+        }
+        if other.kind == list_kind || other.list_kind == list_kind {
+            return Some(("ListKindConflict", format!("{list_kind:?} is already in use")));
+        }
+    }
+    None
+}
+
+/// The registry entry of a CRD.
+fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
+    let mut served = Vec::new();
+    for version in versions(crd).iter().filter(|v| v["served"] == true) {
+        served.push(self::version(crd, version)?);
+    }
+    served.sort_by(|a, b| version_order(&b.name).cmp(&version_order(&a.name)));
+    Ok(ResourceInfo {
+        group: text(crd, "spec.group").into(),
+        kind: text(crd, "spec.names.kind").into(),
+        list_kind: text(crd, "spec.names.listKind").into(),
+        plural: text(crd, "spec.names.plural").into(),
+        singular: text(crd, "spec.names.singular").into(),
+        short_names: strings(crd, "spec.names.shortNames"),
+        categories: strings(crd, "spec.names.categories"),
+        namespaced: text(crd, "spec.scope") == "Namespaced",
+        verbs: kinds::all_verbs(),
+        versions: served,
+        storage_version: storage_version(crd).into(),
+        table: meta::name(crd).into(),
+        origin: Origin::Crd { uid: meta::uid(crd).into(), generation: meta::generation(crd) },
+        traits: Traits { generation: true, names: NameRule::Subdomain, ..Traits::default() },
+    })
+}
+
+fn version(crd: &Value, version: &Value) -> Result<VersionInfo, Vec<FieldError>> {
+    let name = version["name"].as_str().unwrap_or("");
+    let schema = meta::field(version, "schema.openAPIV3Schema").cloned().unwrap_or_else(|| json!({"type": "object"}));
+    let structural = Structural::parse(&schema)?;
+    let mut subresources = Vec::new();
+    if meta::field(version, "subresources.status").is_some() {
+        subresources.push(kinds::status());
+    }
+    if let Some(scale) = meta::field(version, "subresources.scale") {
+        let path = |field: &str| scale.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
+        subresources.push(kinds::scale(ScalePaths {
+            spec_replicas: path("specReplicasPath"),
+            status_replicas: path("statusReplicasPath"),
+            selector: Some(path("labelSelectorPath")).filter(|p| !p.is_empty()),
+        }));
+    }
+    let fields = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
+    let fields = fields.filter_map(|f| f["jsonPath"].as_str()).map(|p| p.trim_start_matches('.').to_owned());
+    let deprecated = (version["deprecated"] == true).then(|| {
+        let default = format!("{}/{name} {} is deprecated", text(crd, "spec.group"), text(crd, "spec.names.kind"));
+        version["deprecationWarning"].as_str().map_or(default, str::to_owned)
+    });
+    Ok(VersionInfo {
+        name: name.into(),
+        deprecated,
+        schema: Some(Arc::new(schema)),
+        structural: Some(Arc::new(structural)),
+        columns: Arc::new(table::custom_columns(&version["additionalPrinterColumns"])),
+        subresources,
+        selectable_fields: fields.collect(),
+    })
+}
+
+/// Sorts versions as Kubernetes does: v2 before v1 before v1beta2 before v1alpha1 before anything else.
+fn version_order(name: &str) -> (u8, u64, u64) {
+    let parse = || -> Option<(u8, u64, u64)> {
+        let rest = name.strip_prefix('v')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major = rest[..digits].parse().ok()?;
+        let (stage, minor) = match &rest[digits..] {
+            "" => (3, 0),
+            suffix => match (suffix.strip_prefix("beta"), suffix.strip_prefix("alpha")) {
+                (Some(n), _) => (2, n.parse().ok()?),
+                (_, Some(n)) => (1, n.parse().ok()?),
+                _ => return None,
+            },
+        };
+        Some((stage, major, minor))
+    };
+    parse().unwrap_or((0, 0, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_by_stability_then_number() {
+        let mut names = vec!["v1alpha1", "v10", "v1beta2", "foo", "v2", "v1beta10"];
+        names.sort_by_key(|n| std::cmp::Reverse(version_order(n)));
+        assert_eq!(names, ["v10", "v2", "v1beta10", "v1beta2", "v1alpha1", "foo"]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Failures as `metav1.Status`, with the wording and reasons clients match on.
+
+use serde_json::{Map, Value, json};
+
+use crate::registry::ResourceInfo;
+use crate::schema::FieldError;
+
+/// A refused request.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    pub code: u16,
+    reason: &'static str,
+    message: String,
+    details: Map<String, Value>,
+    /// A list `continue` token offered with an expired one.
+    continue_token: Option<String>,
+}
+
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: Map::new(), continue_token: None }
+    }
+
+    fn of(mut self, info: &ResourceInfo, kind: &str, name: &str) -> Self {
+        if !name.is_empty() {
+            self.details.insert("name".into(), json!(name));
+        }
+        if !info.group.is_empty() {
+            self.details.insert("group".into(), json!(info.group));
+        }
+        self.details.insert("kind".into(), json!(kind));
+        self
+    }
+
+    /// Adds causes to `details`.
+    pub fn causes(mut self, causes: Vec<Value>) -> Self {
+        if !causes.is_empty() {
+            self.details.insert("causes".into(), Value::Array(causes));
+        }
+        self
+    }
+
+    pub fn not_found(info: &ResourceInfo, name: &str) -> Self {
+        Self::new(404, "NotFound", format!("{} \"{name}\" not found", info.group_resource())).of(info, &info.plural, name)
+    }
+
+    /// The path names nothing this server serves.
+    pub fn no_such_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    pub fn already_exists(info: &ResourceInfo, name: &str) -> Self {
+        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", info.group_resource())).of(info, &info.plural, name)
+    }
+
+    /// `Operation cannot be fulfilled on …: {why}`
+    pub fn conflict(info: &ResourceInfo, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", info.group_resource());
+        Self::new(409, "Conflict", message).of(info, &info.plural, name)
+    }
+
+    /// The resourceVersion sent is not the newest.
+    pub fn modified(info: &ResourceInfo, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(info, name, why)
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub fn forbidden(info: &ResourceInfo, name: &str, why: &str) -> Self {
+        let subject = if name.is_empty() { info.group_resource() } else { format!("{} \"{name}\"", info.group_resource()) };
+        Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).of(info, &info.plural, name)
+    }
+
+    pub fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    pub fn method_not_allowed() -> Self {
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    }
+
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json, application/yaml";
+        Self::new(406, "NotAcceptable", message)
+    }
+
+    pub fn too_large() -> Self {
+        Self::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+    }
+
+    pub fn internal(message: impl std::fmt::Display) -> Self {
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+    }
+
+    pub fn not_implemented(what: &str) -> Self {
+        Self::new(501, "NotImplemented", format!("{what} needs a kubelet, which this server does not have"))
+    }
+
+    /// The object breaks rules of its kind.
+    pub fn invalid(info: &ResourceInfo, name: &str, errors: &[FieldError]) -> Self {
+        let messages: Vec<String> = errors.iter().map(FieldError::message).collect();
+        let what = match messages.as_slice() {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let kind = if info.group.is_empty() { info.kind.clone() } else { format!("{}.{}", info.kind, info.group) };
+        let causes = errors.iter().zip(&messages).map(|(e, message)| {
+            let body = message.strip_prefix(&format!("{}: ", e.path)).unwrap_or(message);
+            json!({"reason": e.kind.reason(), "message": body, "field": e.path})
+        });
+        Self::new(422, "Invalid", format!("{kind} \"{name}\" is invalid: {what}")).of(info, &info.kind, name).causes(causes.collect())
+    }
+
+    /// The resourceVersion is older than the history.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// Offers a token with which a list can go on at the newest revision.
+    pub fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = Some(token);
+        self
+    }
+
+    /// The `Status` document.
+    pub fn status(&self) -> Value {
+        let mut metadata = json!({});
+        if let Some(token) = &self.continue_token {
+            metadata["continue"] = json!(token);
+        }
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if !self.details.is_empty() {
+            status["details"] = Value::Object(self.details.clone());
+        } else if self.code == 404 {
+            status["details"] = json!({});
+        }
+        status
+    }
+}

@@ -1,0 +1,214 @@
+//! Deletion: preconditions, finalizers, propagation, grace.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::write;
+use crate::crd;
+use crate::error::{ApiError, ApiResult};
+use crate::meta;
+use crate::registry::ResourceInfo;
+use crate::request::Query;
+use crate::server::Server;
+use crate::store::{Change, CommitError, Key, Stored};
+
+/// Finalizer of a deletion that waits for its dependents.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+/// Finalizer of a deletion that leaves its dependents behind.
+pub(crate) const ORPHAN: &str = "orphan";
+/// Namespaces that cannot be deleted.
+const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// `metav1.DeleteOptions`, as far as the server uses it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub grace: Option<i64>,
+    pub propagation: Option<Propagation>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads the request body (`DeleteOptions`) and the query.
+    pub fn parse(body: Option<&Value>, query: &Query) -> ApiResult<Self> {
+        let field = |name: &str| body.and_then(|b| b.get(name)).filter(|v| !v.is_null());
+        let number = |text: &str| text.parse().map_err(|_| ApiError::bad_request(format!("gracePeriodSeconds: {text:?} is not a number")));
+        let grace = match (field("gracePeriodSeconds").and_then(Value::as_i64), query.get("gracePeriodSeconds")) {
+            (Some(n), _) => Some(n),
+            (None, Some(text)) => Some(number(text)?),
+            (None, None) => None,
+        };
+        let policy = field("propagationPolicy").and_then(Value::as_str).or(query.get("propagationPolicy"));
+        let orphan = field("orphanDependents").and_then(Value::as_bool).or(query.get("orphanDependents").map(|v| v == "true"));
+        if policy.is_some() && orphan.is_some() {
+            let message = "DeleteOptions.meta.k8s.io \"\" is invalid: orphanDependents: Invalid value: orphanDependents and deletionPropagation cannot be both set";
+            return Err(ApiError::new(422, "Invalid", message));
+        }
+        let propagation = match (policy, orphan) {
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (None, None) => None,
+            (Some(other), _) => {
+                let message = format!("DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{other}\": supported values: \"Background\", \"Foreground\", \"Orphan\"");
+                return Err(ApiError::new(422, "Invalid", message));
+            }
+        };
+        let condition = |name: &str| field("preconditions").and_then(|p| p.get(name)).and_then(Value::as_str).map(str::to_owned);
+        let body_dry = field("dryRun").and_then(Value::as_array).is_some_and(|l| l.iter().any(|v| v == "All"));
+        Ok(Self {
+            grace,
+            propagation,
+            uid: condition("uid"),
+            resource_version: condition("resourceVersion"),
+            dry_run: body_dry || query.get("dryRun") == Some("All"),
+        })
+    }
+}
+
+/// What a deletion came to.
+pub(crate) enum Deleted {
+    /// Gone; its last state.
+    Gone(Arc<Stored>),
+    /// Marked, and waiting for finalizers or its grace period.
+    Waiting(Arc<Stored>, bool),
+}
+
+/// Deletes one object, or marks it.
+pub(crate) fn delete(server: &Server, resource: &ResourceInfo, key: &Key, options: &DeleteOptions) -> ApiResult<Deleted> {
+    if resource.table == crate::store::NAMESPACES && PROTECTED.contains(&key.name.as_str()) {
+        return Err(ApiError::forbidden(resource, &key.name, "this namespace may not be deleted"));
+    }
+    loop {
+        let stored = server.store.get(&resource.table, key).ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+        preconditions(resource, key, &stored.value, options)?;
+        let mut marked = stored.value.clone();
+        let finalizers = finalizers(&marked, options.propagation);
+        meta::set_finalizers(&mut marked, &finalizers);
+        if resource.table == crd::TABLE && !meta::is_deleting(&stored.value) {
+            crd::mark_deleting(&mut marked, &meta::rfc3339(server.now()));
+        }
+        let grace = grace(resource, &stored.value, options.grace);
+        mark(server, resource, &mut marked, grace);
+        let gone = write::releases(&marked);
+        let change = if gone {
+            Change::Delete { expected: stored.revision, value: last_state(&stored.value, &marked) }
+        } else if marked == stored.value {
+            return Ok(Deleted::Waiting(stored, false));
+        } else {
+            Change::Update { expected: stored.revision, value: marked }
+        };
+        let committed = if options.dry_run {
+            server.store.rehearse(&resource.table, key, change)
+        } else {
+            server.store.commit(&resource.table, key, stored.schema, change)
+        };
+        match committed {
+            Ok(object) if gone => {
+                if resource.table == crd::TABLE && !options.dry_run {
+                    crd::changed(server, &key.name);
+                }
+                return Ok(Deleted::Gone(object));
+            }
+            Ok(object) => return Ok(Deleted::Waiting(object, !options.dry_run)),
+            Err(CommitError::Stale) => {}
+            Err(_) => return Err(ApiError::internal("a deletion cannot collide with a creation")),
+        }
+    }
+}
+
+/// An object that goes at once never carries a deletionTimestamp; one that was waiting keeps it.
+fn last_state(stored: &Value, marked: &Value) -> Value {
+    if meta::is_deleting(stored) { marked.clone() } else { stored.clone() }
+}
+
+fn preconditions(resource: &ResourceInfo, key: &Key, object: &Value, options: &DeleteOptions) -> ApiResult<()> {
+    let checks = [("UID", &options.uid, meta::uid(object)), ("ResourceVersion", &options.resource_version, meta::resource_version(object))];
+    for (what, wanted, is) in checks {
+        if let Some(wanted) = wanted
+            && wanted != is
+        {
+            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
+            return Err(ApiError::conflict(resource, &key.name, &why));
+        }
+    }
+    Ok(())
+}
+
+/// The finalizers a deletion leaves: an explicit policy beats those already there.
+fn finalizers(object: &Value, policy: Option<Propagation>) -> Vec<String> {
+    let mut finalizers = meta::finalizers(object);
+    let Some(policy) = policy else { return finalizers };
+    let (add, drop): (Option<&str>, &[&str]) = match policy {
+        Propagation::Background => (None, &[FOREGROUND, ORPHAN]),
+        Propagation::Foreground => (Some(FOREGROUND), &[ORPHAN]),
+        Propagation::Orphan => (Some(ORPHAN), &[FOREGROUND]),
+    };
+    finalizers.retain(|f| !drop.contains(&f.as_str()));
+    if let Some(add) = add
+        && !finalizers.iter().any(|f| f == add)
+    {
+        finalizers.push(add.to_owned());
+    }
+    finalizers
+}
+
+/// Seconds a pod on a node gets to stop; its kubelet deletes it with 0 when it has. Nothing else has a grace period.
+fn grace(resource: &ResourceInfo, object: &Value, asked: Option<i64>) -> i64 {
+    if !(resource.group.is_empty() && resource.kind == "Pod") {
+        return 0;
+    }
+    let on_node = !meta::field_text(object, "spec.nodeName").is_empty();
+    let ended = matches!(meta::field_text(object, "status.phase").as_str(), "Succeeded" | "Failed");
+    if !on_node || ended {
+        return 0;
+    }
+    let default = meta::field(object, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    let wanted = asked.unwrap_or(default).max(0);
+    // A second deletion can only shorten the wait.
+    match meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64) {
+        Some(running) => wanted.min(running),
+        None => wanted,
+    }
+}
+
+fn mark(server: &Server, resource: &ResourceInfo, object: &mut Value, grace: i64) {
+    let first = !meta::is_deleting(object);
+    let running = meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64);
+    if first || running.is_some_and(|r| grace < r) {
+        let at = server.now().checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or_else(|_| server.now());
+        meta::set(object, "deletionTimestamp", json!(meta::rfc3339(at)));
+        meta::set(object, "deletionGracePeriodSeconds", json!(grace));
+    }
+    if first && meta::generation(object) > 0 {
+        let next = meta::generation(object) + 1;
+        meta::set(object, "generation", json!(next));
+    }
+    if resource.table == crate::store::NAMESPACES {
+        meta::set_field(object, "status.phase", json!("Terminating"));
+    }
+}
+
+/// The answer to a deletion that is done, for kinds that do not return the object.
+pub(crate) fn success(resource: &ResourceInfo, object: &Value) -> Value {
+    let mut details = json!({"name": meta::name(object), "kind": resource.plural, "uid": meta::uid(object)});
+    if !resource.group.is_empty() {
+        details["group"] = json!(resource.group);
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+/// Kinds whose deletion answers with the deleted object.
+pub(crate) fn returns_object(resource: &ResourceInfo) -> bool {
+    resource.group.is_empty()
+        && matches!(resource.kind.as_str(), "Pod" | "PodTemplate" | "PersistentVolume" | "PersistentVolumeClaim" | "ResourceQuota" | "ServiceAccount" | "Service")
+}

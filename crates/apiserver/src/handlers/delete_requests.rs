@@ -1,0 +1,62 @@
+//! delete and deletecollection requests.
+
+use serde_json::{Value, json};
+
+use super::delete::{self, DeleteOptions, Deleted};
+use super::{Call, Reply, read};
+use crate::error::{ApiError, ApiResult};
+use crate::store::Key;
+use crate::{body, negotiate};
+
+fn options(call: &Call) -> ApiResult<DeleteOptions> {
+    let body: Option<Value> = if call.body.is_empty() { None } else { Some(body::decode(&negotiate::content_type(&call.headers), &call.body)?) };
+    DeleteOptions::parse(body.as_ref(), &call.query)
+}
+
+pub(crate) fn one(call: &mut Call) -> ApiResult<Reply> {
+    let options = options(call)?;
+    let key = Key::new(&call.target.namespace, &call.target.name);
+    let deleted = delete::delete(&call.server, &call.resource, &key, &options)?;
+    Ok(match deleted {
+        Deleted::Gone(object) => {
+            call.changed = !options.dry_run;
+            if delete::returns_object(&call.resource) {
+                Reply::bytes(200, read::show(call, &object))
+            } else {
+                Reply::json(200, &delete::success(&call.resource, &object.value))
+            }
+        }
+        Deleted::Waiting(object, changed) => {
+            call.changed = changed;
+            Reply::bytes(200, read::show(call, &object))
+        }
+    })
+}
+
+pub(crate) fn collection(call: &mut Call) -> ApiResult<Reply> {
+    let mut options = options(call)?;
+    // Preconditions name one object.
+    options.uid = None;
+    options.resource_version = None;
+    let selector = read::Selector::of(call)?;
+    let namespace = Some(call.target.namespace.as_str()).filter(|n| !n.is_empty());
+    let snapshot = call.server.store.list(&call.resource.table, namespace);
+    let mut gone = Vec::new();
+    for object in snapshot.objects.iter().filter(|o| selector.matches(&o.value)) {
+        match delete::delete(&call.server, &call.resource, &Key::of(&object.value), &options) {
+            Ok(Deleted::Gone(_)) => {
+                call.changed |= !options.dry_run;
+                gone.push(object.clone());
+            }
+            Ok(Deleted::Waiting(object, changed)) => {
+                call.changed |= changed;
+                gone.push(object);
+            }
+            // Somebody else was faster.
+            Err(ApiError { code: 404, .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
+    Ok(Reply::bytes(200, read::shape(call, &metadata, &gone)))
+}

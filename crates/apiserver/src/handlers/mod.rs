@@ -1,0 +1,242 @@
+//! From a request to a reply: authentication, routing, authorization, dispatch, request log.
+
+mod delete_requests;
+pub(crate) mod delete;
+mod modify;
+mod nonresource;
+mod read;
+mod subresource;
+mod watch;
+pub(crate) mod write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use serde_json::Value;
+use tower::BoxError;
+
+use crate::auth::User;
+use crate::error::{ApiError, ApiResult};
+use crate::log::LogEntry;
+use crate::negotiate::{self, Form};
+use crate::registry::{ResourceInfo, VersionInfo};
+use crate::request::{Query, Target};
+use crate::server::Server;
+use crate::table::IncludeObject;
+use crate::{access, meta};
+
+/// An answer before it becomes HTTP.
+pub(crate) struct Reply {
+    pub code: u16,
+    pub content_type: String,
+    pub body: ReplyBody,
+    pub warnings: Vec<String>,
+    /// Further headers.
+    pub headers: Vec<(&'static str, String)>,
+}
+
+pub(crate) enum ReplyBody {
+    Whole(Bytes),
+    Stream(BoxStream<'static, Result<Bytes, BoxError>>),
+}
+
+impl Reply {
+    pub fn json(code: u16, value: &Value) -> Self {
+        Self::bytes(code, Bytes::from(value.to_string()))
+    }
+
+    pub fn bytes(code: u16, bytes: Bytes) -> Self {
+        Self { code, content_type: "application/json".into(), body: ReplyBody::Whole(bytes), warnings: Vec::new(), headers: Vec::new() }
+    }
+
+    pub fn text(code: u16, text: &str) -> Self {
+        Self { content_type: "text/plain; charset=utf-8".into(), ..Self::bytes(code, Bytes::from(text.to_owned())) }
+    }
+}
+
+/// A request for a resource, ready for its handler.
+pub(crate) struct Call {
+    pub server: Arc<Server>,
+    pub user: User,
+    pub resource: Arc<ResourceInfo>,
+    version: usize,
+    pub target: Target,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub form: Form,
+    /// Whether the request changed the store; for the log.
+    pub changed: bool,
+}
+
+impl Call {
+    pub fn version(&self) -> &VersionInfo {
+        &self.resource.versions[self.version]
+    }
+
+    /// A copy that a stream can hold on to.
+    pub fn detached(&self) -> Self {
+        Self {
+            server: self.server.clone(),
+            user: self.user.clone(),
+            resource: self.resource.clone(),
+            version: self.version,
+            target: self.target.clone(),
+            query: self.query.clone(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            form: self.form,
+            changed: false,
+        }
+    }
+
+    /// The field manager: as given, or the user agent up to its version.
+    pub fn manager(&self) -> String {
+        manager(&self.query, &self.headers)
+    }
+}
+
+fn manager(query: &Query, headers: &HeaderMap) -> String {
+    if let Some(manager) = query.get("fieldManager") {
+        return manager.to_owned();
+    }
+    let agent = user_agent(headers);
+    let name: String = agent.split('/').next().unwrap_or_default().chars().take(128).collect();
+    if name.is_empty() { "unknown".into() } else { name }
+}
+
+fn user_agent(headers: &HeaderMap) -> &str {
+    headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default()
+}
+
+/// Answers one request and logs it.
+pub(crate) async fn handle(server: &Arc<Server>, parts: &Parts, body: Result<Bytes, ApiError>, token: Option<&str>) -> Reply {
+    let mut entry = LogEntry {
+        index: 0,
+        user: String::new(),
+        verb: parts.method.as_str().to_ascii_lowercase(),
+        group: String::new(),
+        resource: String::new(),
+        namespace: String::new(),
+        name: parts.uri.path().to_owned(),
+        subresource: String::new(),
+        code: 0,
+        changed: false,
+        revision: 0,
+        manager: String::new(),
+        user_agent: user_agent(&parts.headers).to_owned(),
+    };
+    let reply = match answer(server, parts, body, token, &mut entry) {
+        Ok(reply) => reply,
+        Err(error) => Reply::json(error.code, &error.status()),
+    };
+    entry.code = reply.code;
+    entry.revision = server.store.revision();
+    server.log.push(entry);
+    reply
+}
+
+fn answer(server: &Arc<Server>, parts: &Parts, body: Result<Bytes, ApiError>, token: Option<&str>, entry: &mut LogEntry) -> ApiResult<Reply> {
+    let user = access::authenticate(server, &parts.headers, token)?;
+    entry.user = user.name.clone();
+    let query = Query::parse(parts.uri.query().unwrap_or_default());
+    let Some(mut target) = Target::parse(parts.uri.path()) else {
+        access::authorize_path(server, &user, parts)?;
+        return nonresource::answer(server, &user, parts, &query);
+    };
+    let watch = query.flag("watch");
+    let verb = verb(&parts.method, &target, watch).ok_or_else(ApiError::method_not_allowed)?;
+    entry.verb = verb.into();
+    entry.group = target.group.clone();
+    entry.resource = target.resource.clone();
+    entry.namespace = target.namespace.clone();
+    entry.name = target.name.clone();
+    entry.subresource = target.subresource.clone();
+    access::authorize(server, &user, verb, &target)?;
+
+    let registry = server.registry();
+    let resource = registry.get(&target.group, &target.resource).ok_or_else(ApiError::no_such_resource)?.clone();
+    let version = resource.versions.iter().position(|v| v.name == target.version).ok_or_else(ApiError::no_such_resource)?;
+    if !resource.namespaced && !target.namespace.is_empty() {
+        return Err(ApiError::no_such_resource());
+    }
+    if resource.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
+        return Err(ApiError::no_such_resource());
+    }
+    let form = negotiate::form(&parts.headers)?;
+    if let Form::Table { .. } = form
+        && IncludeObject::parse(query.get("includeObject")).is_none()
+    {
+        return Err(ApiError::bad_request("includeObject: supported values: None, Metadata, Object"));
+    }
+    if target.resource == "namespaces" && target.group.is_empty() {
+        target.namespace = String::new();
+    }
+    let write = !matches!(verb, "get" | "list" | "watch");
+    let mut call = Call {
+        server: server.clone(),
+        user,
+        resource,
+        version,
+        target,
+        query,
+        headers: parts.headers.clone(),
+        body: body?,
+        form,
+        changed: false,
+    };
+    if write {
+        entry.manager = call.manager();
+        if call.query.get("dryRun").is_some_and(|d| d != "All") {
+            return Err(ApiError::new(422, "Invalid", "dryRun: Unsupported value: supported values: \"All\""));
+        }
+    }
+    let reply = if call.target.subresource.is_empty() { main_endpoint(&mut call, verb) } else { subresource::answer(&mut call, verb) };
+    entry.changed = call.changed;
+    if entry.name.is_empty()
+        && verb == "create"
+        && let Ok(Reply { body: ReplyBody::Whole(bytes), .. }) = &reply
+        && let Ok(made) = serde_json::from_slice::<Value>(bytes)
+    {
+        entry.name = meta::name(&made).to_owned();
+    }
+    reply
+}
+
+fn verb(method: &Method, target: &Target, watch: bool) -> Option<&'static str> {
+    let named = !target.name.is_empty();
+    Some(match (method.as_str(), named) {
+        ("GET" | "HEAD", _) if watch && target.subresource.is_empty() => "watch",
+        ("GET" | "HEAD", true) => "get",
+        ("GET" | "HEAD", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", true) => "update",
+        ("PATCH", true) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => return None,
+    })
+}
+
+fn main_endpoint(call: &mut Call, verb: &str) -> ApiResult<Reply> {
+    if !call.resource.allows(verb) {
+        return Err(ApiError::method_not_allowed());
+    }
+    if call.resource.verbs == ["create"] {
+        return subresource::review(call);
+    }
+    match verb {
+        "get" => read::get(call),
+        "list" => read::list(call),
+        "watch" => watch::watch(call),
+        "create" => modify::create(call),
+        "update" => modify::replace(call, crate::strategy::Endpoint::Main),
+        "patch" => modify::patch(call, crate::strategy::Endpoint::Main),
+        "delete" => delete_requests::one(call),
+        "deletecollection" => delete_requests::collection(call),
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}

@@ -1,0 +1,208 @@
+//! Subresources other than status: scale, finalize, token, binding, eviction; and reviews.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::delete::{self, DeleteOptions, Deleted};
+use super::modify;
+use super::write::Managed;
+use super::{Call, Reply, read};
+use crate::auth::{Grant, User};
+use crate::convert;
+use crate::error::{ApiError, ApiResult};
+use crate::meta;
+use crate::registry::ScalePaths;
+use crate::selector::{Labels, Test};
+use crate::store::{Key, Stored};
+use crate::strategy::Endpoint;
+use crate::{body, negotiate, patch};
+
+/// Seconds a ServiceAccount token lives when the request names no time.
+const TOKEN_SECONDS: i64 = 3600;
+
+pub(crate) fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
+    let name = call.target.subresource.clone();
+    if call.resource.table == "pods" && matches!(name.as_str(), "exec" | "attach" | "portforward" | "proxy") {
+        return Err(ApiError::not_implemented(&name));
+    }
+    let Some(subresource) = call.version().subresource(&name).cloned() else { return Err(ApiError::no_such_resource()) };
+    if !subresource.verbs.contains(&verb) {
+        return Err(ApiError::method_not_allowed());
+    }
+    match (name.as_str(), verb) {
+        ("status", "get") => read::get(call),
+        ("status", "update") => modify::replace(call, Endpoint::Status),
+        ("status", "patch") => modify::patch(call, Endpoint::Status),
+        ("finalize", _) => modify::replace(call, Endpoint::Finalize),
+        ("scale", _) => match &subresource.scale {
+            Some(paths) => scale(call, verb, paths),
+            None => Err(ApiError::no_such_resource()),
+        },
+        ("token", _) => token(call),
+        ("binding", _) => binding(call),
+        ("eviction", _) => eviction(call),
+        _ => {
+            read::find(call)?;
+            Err(ApiError::not_implemented(&name))
+        }
+    }
+}
+
+/// Creates a review: nothing is stored, the answer is the review with its status.
+pub(crate) fn review(call: &mut Call) -> ApiResult<Reply> {
+    let _ = modify::decode(call)?;
+    Err(ApiError::method_not_allowed())
+}
+
+fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
+    let stored = read::find(call)?;
+    if verb == "get" {
+        return Ok(Reply::json(200, &scale_of(call, &stored, paths)));
+    }
+    let content = negotiate::content_type(&call.headers);
+    let mut wanted = scale_of(call, &stored, paths);
+    match content.as_str() {
+        "application/merge-patch+json" | "application/strategic-merge-patch+json" => patch::merge(&mut wanted, &body::json(&call.body)?),
+        "application/json-patch+json" => {
+            patch::json_patch(&mut wanted, &body::json(&call.body)?).map_err(|e| ApiError::new(e.code(), "Invalid", e.message))?;
+        }
+        _ if verb == "update" => wanted = body::decode(&content, &call.body)?,
+        other => return Err(ApiError::unsupported_media_type(format!("scale cannot be patched with {other}"))),
+    }
+    let replicas = meta::field(&wanted, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
+    if replicas < 0 {
+        return Err(ApiError::new(422, "Invalid", format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0")));
+    }
+    let version = meta::resource_version(&wanted).to_owned();
+    let key = Key::new(&call.target.namespace, &call.target.name);
+    let path = paths.spec_replicas.clone();
+    let (written, _) = modify::run(call, true, |w| {
+        w.update(&key, Endpoint::Main, Managed::Track, &mut |old| {
+            let mut new = old.clone();
+            meta::set_field(&mut new, &path, json!(replicas));
+            if verb == "update" && !version.is_empty() {
+                meta::set(&mut new, "resourceVersion", json!(version));
+            }
+            Ok(new)
+        })
+    })?;
+    Ok(Reply::json(200, &scale_of(call, &written.object, paths)))
+}
+
+fn scale_of(call: &Call, stored: &Stored, paths: &ScalePaths) -> Value {
+    let object = convert::view(&call.resource, call.version(), stored);
+    let number = |path: &str| meta::field(&object, path).and_then(Value::as_i64).unwrap_or(0);
+    let mut status = json!({"replicas": number(&paths.status_replicas)});
+    if let Some(selector) = paths.selector.as_ref().and_then(|p| meta::field(&object, p)) {
+        let text = match selector {
+            Value::String(text) => text.clone(),
+            other => Labels::from_label_selector(other).map(|l| selector_text(&l)).unwrap_or_default(),
+        };
+        status["selector"] = json!(text);
+    }
+    let mut metadata = json!({"name": meta::name(&object)});
+    for field in ["namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = meta::get(&object, field) {
+            metadata[field] = value.clone();
+        }
+    }
+    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": number(&paths.spec_replicas)}, "status": status})
+}
+
+/// A label selector in the syntax of query parameters.
+fn selector_text(labels: &Labels) -> String {
+    let join = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(",");
+    let terms = labels.requirements().iter().map(|r| match &r.test {
+        Test::In(set) if set.len() == 1 => format!("{}={}", r.key, join(set)),
+        Test::In(set) => format!("{} in ({})", r.key, join(set)),
+        Test::NotIn(set) if set.len() == 1 => format!("{}!={}", r.key, join(set)),
+        Test::NotIn(set) => format!("{} notin ({})", r.key, join(set)),
+        Test::Exists => r.key.clone(),
+        Test::DoesNotExist => format!("!{}", r.key),
+        Test::GreaterThan(n) => format!("{}>{n}", r.key),
+        Test::LessThan(n) => format!("{}<{n}", r.key),
+    });
+    terms.collect::<Vec<_>>().join(",")
+}
+
+/// Issues a real token for a ServiceAccount.
+fn token(call: &mut Call) -> ApiResult<Reply> {
+    let stored = read::find(call)?;
+    let mut request = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+    if !request.is_object() {
+        request = json!({});
+    }
+    let seconds = meta::field(&request, "spec.expirationSeconds").and_then(Value::as_i64).unwrap_or(TOKEN_SECONDS);
+    if seconds < 600 {
+        return Err(ApiError::new(422, "Invalid", format!("TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: {seconds}: may not specify a duration less than 10 minutes")));
+    }
+    let (namespace, name) = (call.target.namespace.clone(), call.target.name.clone());
+    let expires = call.server.now().as_second() + seconds;
+    let audiences: Vec<String> = meta::field(&request, "spec.audiences")
+        .and_then(Value::as_array)
+        .map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        .unwrap_or_default();
+    let token = call.server.ident.token();
+    let user = User::service_account(&namespace, &name, meta::uid(&stored.value));
+    call.server.tokens.insert(token.clone(), Grant { user, expires: Some(expires), account: Some((namespace.clone(), name.clone())), audiences });
+    request["kind"] = json!("TokenRequest");
+    request["apiVersion"] = json!("authentication.k8s.io/v1");
+    request["metadata"] = json!({"name": name, "namespace": namespace, "creationTimestamp": meta::rfc3339(call.server.now())});
+    meta::set_field(&mut request, "spec.expirationSeconds", json!(seconds));
+    if meta::field(&request, "spec.audiences").is_none() {
+        meta::set_field(&mut request, "spec.audiences", json!(["https://kubernetes.default.svc"]));
+    }
+    let at = jiff::Timestamp::from_second(expires).unwrap_or_else(|_| call.server.now());
+    request["status"] = json!({"token": token, "expirationTimestamp": meta::rfc3339(at)});
+    Ok(Reply::json(201, &request))
+}
+
+fn accepted(code: u16) -> Reply {
+    Reply::json(code, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}))
+}
+
+/// Puts a pod on a node; only once.
+fn binding(call: &mut Call) -> ApiResult<Reply> {
+    let binding = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+    let node = meta::field_text(&binding, "target.name");
+    if node.is_empty() {
+        return Err(ApiError::bad_request("target.name: Required value: the node to bind to"));
+    }
+    let key = Key::new(&call.target.namespace, &call.target.name);
+    let resource = call.resource.clone();
+    let now = meta::rfc3339(call.server.now());
+    loop {
+        let stored = read::find(call)?;
+        let assigned = meta::field_text(&stored.value, "spec.nodeName");
+        if !assigned.is_empty() {
+            return Err(ApiError::conflict(&resource, &key.name, &format!("pod {} is already assigned to node {assigned:?}", key.name)));
+        }
+        if meta::is_deleting(&stored.value) {
+            return Err(ApiError::conflict(&resource, &key.name, &format!("pod {} is being deleted, cannot be assigned to a host", key.name)));
+        }
+        let mut pod = stored.value.clone();
+        meta::set_field(&mut pod, "spec.nodeName", json!(node));
+        let mut conditions = meta::field(&pod, "status.conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        conditions.retain(|c| c["type"] != "PodScheduled");
+        conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}));
+        meta::set_field(&mut pod, "status.conditions", Value::Array(conditions));
+        let change = crate::store::Change::Update { expected: stored.revision, value: pod };
+        if call.server.store.commit(&resource.table, &key, 0, change).is_ok() {
+            call.changed = true;
+            return Ok(accepted(201));
+        }
+    }
+}
+
+/// Evicts a pod: a deletion. Disruption budgets are not consulted.
+fn eviction(call: &mut Call) -> ApiResult<Reply> {
+    let eviction = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+    let options = DeleteOptions::parse(eviction.get("deleteOptions"), &call.query)?;
+    let key = Key::new(&call.target.namespace, &call.target.name);
+    match delete::delete(&call.server, &call.resource, &key, &options)? {
+        Deleted::Gone(_) => call.changed = !options.dry_run,
+        Deleted::Waiting(_, changed) => call.changed = changed,
+    }
+    Ok(accepted(201))
+}

@@ -1,0 +1,273 @@
+//! The write pipeline: everything between a decoded object and a committed one.
+//!
+//! Each write reads the stored object, computes the next one purely, and commits it on the condition that the stored
+//! one is still the same; if it is not, it computes again.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::convert;
+use crate::error::{ApiError, ApiResult};
+use crate::meta;
+use crate::names;
+use crate::registry::{Origin, ResourceInfo, VersionInfo};
+use crate::server::Server;
+use crate::ssa;
+use crate::store::{Change, CommitError, Key, Stored};
+use crate::strategy::{self, Endpoint};
+
+/// What to do about fields that the schema does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    Ignore,
+    Warn,
+    /// 400 for whole objects, 422 for patches.
+    Refuse { patch: bool },
+}
+
+/// One write request, apart from its object.
+pub(crate) struct Writer<'a> {
+    pub server: &'a Server,
+    pub resource: &'a ResourceInfo,
+    pub version: &'a VersionInfo,
+    pub manager: &'a str,
+    pub dry_run: bool,
+    pub unknown: Unknown,
+    /// Texts for Warning headers.
+    pub warnings: Vec<String>,
+}
+
+/// What a write came to.
+pub(crate) struct Written {
+    pub object: Arc<Stored>,
+    /// False when nothing was stored: a no-op or a dry run.
+    pub changed: bool,
+}
+
+/// Who keeps `managedFields`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Managed {
+    /// This write is an Update of the writer's manager.
+    Track,
+    /// The object comes from server-side apply, with managedFields done.
+    Done,
+}
+
+impl Writer<'_> {
+    fn schema_generation(&self) -> i64 {
+        match self.resource.origin {
+            Origin::Builtin => 0,
+            Origin::Crd { generation, .. } => generation,
+        }
+    }
+
+    fn api_version(&self) -> String {
+        self.resource.api_version(&self.version.name)
+    }
+
+    /// Creates an object in `namespace` (empty for cluster-scoped kinds).
+    pub fn create(&mut self, mut object: Value, namespace: &str, managed: Managed) -> ApiResult<Written> {
+        if let Some(problem) = names::metadata_type_problem(&object) {
+            return Err(ApiError::bad_request(problem));
+        }
+        if !matches!(meta::resource_version(&object), "" | "0") {
+            return Err(ApiError::new(500, "InternalError", "resourceVersion should not be set on objects to be created"));
+        }
+        let sent = meta::namespace(&object).to_owned();
+        if self.resource.namespaced {
+            if !sent.is_empty() && sent != namespace {
+                return Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
+            }
+            meta::set(&mut object, "namespace", json!(namespace));
+        } else {
+            meta::unset(&mut object, "namespace");
+        }
+        let generated = meta::name(&object).is_empty() && meta::get(&object, "generateName").and_then(Value::as_str).is_some_and(|g| !g.is_empty());
+        let now = meta::rfc3339(self.server.now());
+        let mut attempt = 0;
+        loop {
+            let mut new = object.clone();
+            if generated {
+                let prefix: String = meta::get(&object, "generateName").and_then(Value::as_str).unwrap_or_default().chars().take(58).collect();
+                meta::set(&mut new, "name", json!(format!("{prefix}{}", self.server.ident.suffix())));
+            }
+            strategy::prepare_create(self.resource, self.version, &mut new, &self.server.ident.uid(), &now);
+            self.server.allocate(self.resource, &mut new);
+            self.fit_schema(&mut new)?;
+            if managed == Managed::Track {
+                ssa::track_update(None, &mut new, self.version.schema.as_deref(), self.manager, None, &self.api_version(), &now);
+            }
+            self.check(&new, None)?;
+            let new = convert::to_storage(self.resource, new);
+            let key = Key::of(&new);
+            match self.commit(&key, Change::Create { value: new }) {
+                Err(CommitError::Exists) if generated && attempt < 8 => attempt += 1,
+                Err(error) => return Err(self.refusal(error, &key, namespace)),
+                Ok(object) => return Ok(Written { object, changed: !self.dry_run }),
+            }
+        }
+    }
+
+    /// Computes the next state with `next` from the current one (in the writer's version) and stores it.
+    pub fn update(
+        &mut self,
+        key: &Key,
+        endpoint: Endpoint,
+        managed: Managed,
+        next: &mut dyn FnMut(&Value) -> ApiResult<Value>,
+    ) -> ApiResult<Written> {
+        loop {
+            let stored = self.server.store.get(&self.resource.table, key).ok_or_else(|| ApiError::not_found(self.resource, &key.name))?;
+            match self.update_once(key, endpoint, managed, &stored, next) {
+                Ok(Some(written)) => return Ok(written),
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One attempt; `None` when the object changed meanwhile.
+    fn update_once(
+        &mut self,
+        key: &Key,
+        endpoint: Endpoint,
+        managed: Managed,
+        stored: &Arc<Stored>,
+        next: &mut dyn FnMut(&Value) -> ApiResult<Value>,
+    ) -> ApiResult<Option<Written>> {
+        let old = convert::view(self.resource, self.version, stored);
+        let mut new = next(&old)?;
+        if let Some(problem) = names::metadata_type_problem(&new) {
+            return Err(ApiError::bad_request(problem));
+        }
+        self.preconditions(&new, &old, key)?;
+        let now = meta::rfc3339(self.server.now());
+        strategy::prepare_update(self.resource, self.version, endpoint, &mut new, &old);
+        self.fit_schema(&mut new)?;
+        strategy::bump_generation(self.resource, self.version, &mut new, &old);
+        if managed == Managed::Track {
+            let subresource = match endpoint {
+                Endpoint::Main => None,
+                Endpoint::Status => Some("status"),
+                Endpoint::Finalize => Some("finalize"),
+            };
+            ssa::track_update(Some(&old), &mut new, self.version.schema.as_deref(), self.manager, subresource, &self.api_version(), &now);
+        }
+        if same(&new, &old) {
+            return Ok(Some(Written { object: stored.clone(), changed: false }));
+        }
+        self.check(&new, Some(&old))?;
+        let released = meta::is_deleting(&new) && releases(&new);
+        let value = convert::to_storage(self.resource, new);
+        let change = if released {
+            Change::Delete { expected: stored.revision, value }
+        } else {
+            Change::Update { expected: stored.revision, value }
+        };
+        match self.commit(key, change) {
+            Ok(object) => Ok(Some(Written { object, changed: !self.dry_run })),
+            Err(CommitError::Stale) => Ok(None),
+            Err(error) => Err(self.refusal(error, key, &key.namespace)),
+        }
+    }
+
+    /// resourceVersion and uid in the new object are conditions on the old one.
+    fn preconditions(&self, new: &Value, old: &Value, key: &Key) -> ApiResult<()> {
+        let (sent, is) = (meta::uid(new), meta::uid(old));
+        if !sent.is_empty() && sent != is {
+            let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {is}");
+            return Err(ApiError::conflict(self.resource, &key.name, &why));
+        }
+        let version = meta::resource_version(new);
+        if !version.is_empty() && version != "0" && version != meta::resource_version(old) {
+            return Err(ApiError::modified(self.resource, &key.name));
+        }
+        Ok(())
+    }
+
+    /// Prunes and defaults a custom resource; reports or refuses unknown fields.
+    fn fit_schema(&mut self, object: &mut Value) -> ApiResult<()> {
+        let Some(schema) = &self.version.structural else { return Ok(()) };
+        let dropped = schema.prune(object);
+        if !dropped.is_empty() {
+            let fields: Vec<String> = dropped.iter().map(|f| format!("unknown field \"{f}\"")).collect();
+            match self.unknown {
+                Unknown::Ignore => {}
+                Unknown::Warn => self.warnings.extend(fields.into_iter().filter(|f| !self.warnings.contains(f)).collect::<Vec<_>>()),
+                Unknown::Refuse { patch } => {
+                    let message = format!("strict decoding error: {}", fields.join(", "));
+                    return Err(if patch {
+                        ApiError::new(422, "Invalid", format!(" \"\" is invalid: patch: Invalid value: {message}"))
+                    } else {
+                        let kind = &self.resource.kind;
+                        ApiError::bad_request(format!("{kind} in version \"{}\" cannot be handled as a {kind}: {message}", self.version.name))
+                    });
+                }
+            }
+        }
+        schema.default(object);
+        Ok(())
+    }
+
+    fn check(&self, new: &Value, old: Option<&Value>) -> ApiResult<()> {
+        let errors = strategy::validate(self.resource, self.version, new, old);
+        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(self.resource, meta::name(new), &errors)) }
+    }
+
+    /// Commits, or for a dry run only says what the commit would have said.
+    fn commit(&self, key: &Key, change: Change) -> Result<Arc<Stored>, CommitError> {
+        let (store, table) = (&self.server.store, &self.resource.table);
+        if self.dry_run {
+            return store.rehearse(table, key, change);
+        }
+        store.commit(table, key, self.schema_generation(), change)
+    }
+
+    fn refusal(&self, error: CommitError, key: &Key, namespace: &str) -> ApiError {
+        match error {
+            CommitError::Exists => ApiError::already_exists(self.resource, &key.name),
+            CommitError::Stale => ApiError::modified(self.resource, &key.name),
+            CommitError::NamespaceMissing => {
+                let namespaces = self.server.namespaces();
+                ApiError::not_found(&namespaces, namespace)
+            }
+            CommitError::NamespaceTerminating => {
+                let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+                let cause = json!({"reason": "NamespaceTerminating", "message": format!("namespace {namespace} is being terminated"), "field": "metadata.namespace"});
+                ApiError::forbidden(self.resource, &key.name, &why).causes(vec![cause])
+            }
+        }
+    }
+}
+
+/// Whether nothing holds a deleting object any more.
+pub(crate) fn releases(object: &Value) -> bool {
+    let grace = meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    let namespace = object.get("kind").and_then(Value::as_str) == Some("Namespace") && object.get("apiVersion").and_then(Value::as_str) == Some("v1");
+    let content = namespace && meta::field(object, "spec.finalizers").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+    meta::finalizers(object).is_empty() && grace == 0 && !content
+}
+
+/// Equality apart from the times in managedFields: a write that changes nothing else is no write.
+pub(crate) fn same(new: &Value, old: &Value) -> bool {
+    if new == old {
+        return true;
+    }
+    let rest = |o: &Value| o.as_object().is_some_and(|m| m.contains_key("metadata"));
+    if !rest(new) || !rest(old) {
+        return false;
+    }
+    let timeless = |o: &Value| {
+        let mut o = o.clone();
+        if let Some(entries) = meta::metadata_mut(&mut o).get_mut("managedFields").and_then(Value::as_array_mut) {
+            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+                entry.remove("time");
+            }
+        }
+        o
+    };
+    timeless(new) == timeless(old)
+}

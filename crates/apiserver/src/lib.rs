@@ -1,0 +1,39 @@
+//! An embeddable Kubernetes API server: one in-memory store, one `tower` service, an optional TLS listener.
+
+pub(crate) mod access;
+pub(crate) mod auth;
+pub(crate) mod body;
+pub(crate) mod convert;
+pub(crate) mod crd;
+pub(crate) mod discovery;
+pub(crate) mod error;
+pub(crate) mod fault;
+pub(crate) mod gc;
+pub(crate) mod handlers;
+pub(crate) mod ident;
+pub(crate) mod kinds;
+pub(crate) mod log;
+pub(crate) mod meta;
+pub(crate) mod names;
+pub(crate) mod negotiate;
+pub(crate) mod openapi;
+pub(crate) mod patch;
+pub(crate) mod protobuf;
+pub(crate) mod rbac;
+pub(crate) mod registry;
+pub(crate) mod request;
+pub(crate) mod reviews;
+pub(crate) mod schema;
+pub(crate) mod selector;
+pub(crate) mod server;
+pub(crate) mod service;
+pub(crate) mod ssa;
+pub(crate) mod store;
+pub(crate) mod strategy;
+pub(crate) mod table;
+pub(crate) mod tls;
+
+pub use log::{LogEntry, RequestLog};
+pub use server::{ApiServer, Options};
+pub use service::{ApiBody, ApiService};
+pub use tls::Tls;

@@ -1,0 +1,5 @@
+//! The server through real clients: kube-rs in-process, kubectl over TLS.
+
+mod crud;
+mod custom;
+mod support;
