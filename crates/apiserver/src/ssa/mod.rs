@@ -60,30 +60,33 @@ pub enum ApplyError {
 
 impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let conflicts = match self {
-            ApplyError::Invalid(message) => return f.write_str(message),
-            ApplyError::Conflicts(conflicts) => conflicts,
-        };
-        if let [only] = conflicts.as_slice() {
-            return write!(
-                f,
-                "Apply failed with 1 conflict: {}: {}",
-                only.message(),
-                only.field
-            );
+        match self {
+            ApplyError::Invalid(message) => f.write_str(message),
+            ApplyError::Conflicts(conflicts) => f.write_str(&conflict_message(conflicts)),
         }
-        write!(f, "Apply failed with {} conflicts: ", conflicts.len())?;
-        let mut last = None;
-        for conflict in conflicts {
-            if last != Some(&conflict.manager) {
-                let gap = if last.is_some() { "\n" } else { "" };
-                write!(f, "{gap}conflicts with {}:", conflict.manager)?;
-                last = Some(&conflict.manager);
-            }
-            write!(f, "\n- {}", conflict.field)?;
-        }
-        Ok(())
     }
+}
+
+/// The message of the whole answer to conflicts, as clients print it.
+pub fn conflict_message(conflicts: &[Conflict]) -> String {
+    if let [only] = conflicts {
+        return format!(
+            "Apply failed with 1 conflict: {}: {}",
+            only.message(),
+            only.field
+        );
+    }
+    let mut text = format!("Apply failed with {} conflicts: ", conflicts.len());
+    let mut last = None;
+    for conflict in conflicts {
+        if last != Some(&conflict.manager) {
+            let gap = if last.is_some() { "\n" } else { "" };
+            text += &format!("{gap}conflicts with {}:", conflict.manager);
+            last = Some(&conflict.manager);
+        }
+        text += &format!("\n- {}", conflict.field);
+    }
+    text
 }
 
 impl std::error::Error for ApplyError {}
