@@ -1,0 +1,266 @@
+//! The schemas of built-in kinds, from the types of `k8s-openapi`, in the form in which the API
+//! server publishes them.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use k8s_openapi::Resource;
+use k8s_openapi::api::{
+    admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
+    authorization::v1 as authorization, autoscaling::v1 as autoscaling_v1,
+    autoscaling::v2 as autoscaling, batch::v1 as batch, certificates::v1 as certificates,
+    coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
+    events::v1 as events, networking::v1 as networking, node::v1 as node, policy::v1 as policy,
+    rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+use schemars::JsonSchema;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use serde_json::{Map, Value, json};
+
+/// Where references point to.
+pub(super) const REFERENCE: &str = "#/components/schemas/";
+
+/// All schemas of built-in types, by their full name.
+pub(super) struct Definitions {
+    pub schemas: BTreeMap<String, Value>,
+    /// The name of the schema of each kind, by `group/version/kind`.
+    kinds: BTreeMap<String, String>,
+}
+
+impl Definitions {
+    /// The name of the schema of a kind.
+    pub fn name(&self, group: &str, version: &str, kind: &str) -> Option<&str> {
+        self.kinds
+            .get(&format!("{group}/{version}/{kind}"))
+            .map(String::as_str)
+    }
+
+    /// The schema that a node of another schema is or refers to.
+    fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
+        let reference = schema
+            .get("$ref")
+            .or_else(|| schema.pointer("/allOf/0/$ref"))
+            .and_then(Value::as_str);
+        reference
+            .and_then(|r| r.strip_prefix(REFERENCE))
+            .and_then(|name| self.schemas.get(name))
+            .unwrap_or(schema)
+    }
+}
+
+/// The paths of the fields of an object that its kind does not have, such as
+/// `spec.template.spec.containers[0].imagee`; `None` for kinds without a known schema.
+pub fn unknown_fields(
+    group: &str,
+    version: &str,
+    kind: &str,
+    object: &Value,
+) -> Option<Vec<String>> {
+    let definitions = definitions();
+    let schema = definitions
+        .schemas
+        .get(definitions.name(group, version, kind)?)?;
+    let mut unknown = Vec::new();
+    walk(definitions, schema, object, "", &mut unknown);
+    Some(unknown)
+}
+
+fn walk(all: &Definitions, schema: &Value, value: &Value, path: &str, unknown: &mut Vec<String>) {
+    let schema = all.resolve(schema);
+    match value {
+        Value::Object(map) => {
+            let properties = schema.get("properties");
+            let additional = schema.get("additionalProperties");
+            if properties.is_none() && additional.is_none() {
+                return;
+            }
+            for (name, sub) in map {
+                let here = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                match (properties.and_then(|p| p.get(name)), additional) {
+                    (Some(known), _) | (None, Some(known)) => {
+                        walk(all, known, sub, &here, unknown);
+                    }
+                    (None, None) => unknown.push(here),
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(known) = schema.get("items") {
+                for (n, item) in items.iter().enumerate() {
+                    walk(all, known, item, &format!("{path}[{n}]"), unknown);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// All definitions; they are the same for every server, so they are made once.
+pub(super) fn definitions() -> &'static Definitions {
+    static DEFINITIONS: OnceLock<Definitions> = OnceLock::new();
+    DEFINITIONS.get_or_init(generate)
+}
+
+macro_rules! kinds {
+    ($generator:ident, $kinds:ident: $($kind:ty),+ $(,)?) => {
+        $(add::<$kind>(&mut $generator, &mut $kinds);)+
+    };
+}
+
+fn generate() -> Definitions {
+    let mut generator = SchemaSettings::openapi3()
+        .with(|settings| {
+            // References keep the description beside them until `published` wraps them.
+            settings.transforms.clear();
+            settings.meta_schema = None;
+        })
+        .into_generator();
+    let mut kinds = Vec::new();
+    kinds!(generator, kinds:
+        core::Binding, core::ConfigMap, core::Endpoints, core::Event, core::LimitRange,
+        core::Namespace, core::Node, core::PersistentVolume, core::PersistentVolumeClaim,
+        core::Pod, core::PodTemplate, core::ReplicationController, core::ResourceQuota,
+        core::Secret, core::Service, core::ServiceAccount,
+        apps::ControllerRevision, apps::DaemonSet, apps::Deployment, apps::ReplicaSet,
+        apps::StatefulSet,
+        admission::MutatingWebhookConfiguration, admission::ValidatingAdmissionPolicy,
+        admission::ValidatingAdmissionPolicyBinding, admission::ValidatingWebhookConfiguration,
+        apiextensions::CustomResourceDefinition,
+        authentication::SelfSubjectReview, authentication::TokenRequest,
+        authentication::TokenReview,
+        authorization::LocalSubjectAccessReview, authorization::SelfSubjectAccessReview,
+        authorization::SelfSubjectRulesReview, authorization::SubjectAccessReview,
+        autoscaling::HorizontalPodAutoscaler, autoscaling_v1::Scale,
+        batch::CronJob, batch::Job,
+        certificates::CertificateSigningRequest,
+        coordination::Lease,
+        discovery::EndpointSlice,
+        events::Event,
+        networking::Ingress, networking::IngressClass, networking::NetworkPolicy,
+        node::RuntimeClass,
+        policy::Eviction, policy::PodDisruptionBudget,
+        rbac::ClusterRole, rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding,
+        scheduling::PriorityClass,
+        storage::CSIDriver, storage::CSINode, storage::CSIStorageCapacity, storage::StorageClass,
+        storage::VolumeAttachment, storage::VolumeAttributesClass,
+        meta::Status,
+    );
+    generator.subschema_for::<meta::DeleteOptions>();
+    generator.subschema_for::<meta::ListMeta>();
+    let mut schemas: BTreeMap<String, Value> = generator
+        .take_definitions(false)
+        .into_iter()
+        .map(|(name, schema)| (name, published(schema)))
+        .collect();
+    for (group, version, kind, name) in &kinds {
+        if let Some(Value::Object(schema)) = schemas.get_mut(name) {
+            finish_kind(schema, group, version, kind);
+        }
+    }
+    for (name, schema) in special() {
+        schemas.insert(name.to_string(), schema);
+    }
+    let kinds = kinds
+        .into_iter()
+        .map(|(group, version, kind, name)| (format!("{group}/{version}/{kind}"), name))
+        .collect();
+    Definitions { schemas, kinds }
+}
+
+/// Group, version and kind of a type, and the name of its schema.
+type Kind = (&'static str, &'static str, &'static str, String);
+
+fn add<T: JsonSchema + Resource>(generator: &mut SchemaGenerator, kinds: &mut Vec<Kind>) {
+    generator.subschema_for::<T>();
+    kinds.push((T::GROUP, T::VERSION, T::KIND, T::schema_name().into_owned()));
+}
+
+/// Wraps references with siblings, which OpenAPI 3.0 would ignore.
+fn published(schema: Value) -> Value {
+    match schema {
+        Value::Object(map) => {
+            let mut map: Map<String, Value> = map
+                .into_iter()
+                .map(|(name, sub)| (name, published(sub)))
+                .collect();
+            // A property may be called `$ref` too; its value is a schema then.
+            let is_reference = map.get("$ref").is_some_and(Value::is_string);
+            if is_reference && map.len() > 1 {
+                let reference = map.remove("$ref").unwrap_or_default();
+                map.insert("allOf".to_string(), json!([{ "$ref": reference }]));
+                map.insert("default".to_string(), json!({}));
+            }
+            Value::Object(map)
+        }
+        Value::Array(items) => items.into_iter().map(published).collect(),
+        other => other,
+    }
+}
+
+/// Marks the schema of a kind as such. Its metadata is no required field for clients.
+fn finish_kind(schema: &mut Map<String, Value>, group: &str, version: &str, kind: &str) {
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.retain(|name| name != "metadata");
+        if required.is_empty() {
+            schema.remove("required");
+        }
+    }
+    schema.insert(
+        "x-kubernetes-group-version-kind".to_string(),
+        json!([{"group": group, "version": version, "kind": kind}]),
+    );
+}
+
+/// Schemas that the API server publishes in another form than the types suggest, and the one that
+/// has no type.
+fn special() -> Vec<(&'static str, Value)> {
+    let any = |description: &str| json!({ "description": description });
+    let prefix = "JSONSchemaProps or another value, see the JSON Schema specification.";
+    vec![
+        (
+            "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+            json!({
+                "description": "IntOrString holds an int32 or a string, such as the number or the \
+                                name of a port.",
+                "format": "int-or-string",
+                "oneOf": [{"type": "integer"}, {"type": "string"}],
+            }),
+        ),
+        (
+            "io.k8s.apimachinery.pkg.api.resource.Quantity",
+            json!({
+                "description": "Quantity is a number with a suffix, such as 1Gi or 500m.",
+                "oneOf": [{"type": "string"}, {"type": "number"}],
+            }),
+        ),
+        (
+            "io.k8s.apimachinery.pkg.apis.meta.v1.Patch",
+            json!({
+                "description": "Patch is the body of a PATCH request.",
+                "type": "object",
+            }),
+        ),
+        (
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
+            any("JSON is any JSON value."),
+        ),
+        (
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
+            any(prefix),
+        ),
+        (
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
+            any(prefix),
+        ),
+        (
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
+            any(prefix),
+        ),
+    ]
+}
