@@ -1,1 +1,37 @@
-fn main() {}
+//! `cargo xtask <task>`: what would otherwise be shell.
+
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask <task>
+  docs    write docs/reference/crds.md from the API types
+  layers  check that dependencies between the crates only point down
+  bench   print the figures of the lab (release build)";
+
+fn main() -> anyhow::Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        Some("docs") => {
+            let path = xtask::crd_docs::path();
+            std::fs::write(&path, xtask::crd_docs::render()?).with_context(|| format!("writing {}", path.display()))?;
+            println!("wrote docs/reference/crds.md");
+        }
+        Some("layers") => {
+            let breaches = xtask::layers::breaches()?;
+            if !breaches.is_empty() {
+                bail!("{}", breaches.join("\n"));
+            }
+            println!("every dependency points down");
+        }
+        Some("bench") => {
+            let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+            let status = Command::new(cargo).args(["run", "--release", "--quiet", "-p", "farshore-lab", "--", "bench"]).status()?;
+            if !status.success() {
+                bail!("the bench ended with {status}");
+            }
+        }
+        _ => bail!("{USAGE}"),
+    }
+    Ok(())
+}

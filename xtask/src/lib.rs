@@ -1,0 +1,4 @@
+//! Generation and checks of the repository.
+
+pub mod crd_docs;
+pub mod layers;
