@@ -20,7 +20,7 @@ pub(crate) fn check(node: &Node, value: &Value, path: &str, errors: &mut Vec<Fie
         Value::Array(items) => {
             match node.list_type {
                 ListType::Atomic => {}
-                ListType::Set => repeated(items.iter().cloned().collect(), path, errors),
+                ListType::Set => repeated(items.to_vec(), path, errors),
                 ListType::Map => map_keys(node, items, path, errors),
             }
             if let Some(known) = node.items.as_deref() {
