@@ -23,8 +23,6 @@ pub enum FieldErrorKind {
     Duplicate,
     /// The field must not be set here.
     Forbidden,
-    /// The object that the field refers to does not exist.
-    NotFound,
 }
 
 impl FieldErrorKind {
@@ -39,7 +37,6 @@ impl FieldErrorKind {
             Self::TooMany => "FieldValueTooMany",
             Self::Duplicate => "FieldValueDuplicate",
             Self::Forbidden => "FieldValueForbidden",
-            Self::NotFound => "FieldValueNotFound",
         }
     }
 
@@ -52,7 +49,6 @@ impl FieldErrorKind {
             Self::TooMany => "Too many",
             Self::Duplicate => "Duplicate value",
             Self::Forbidden => "Forbidden",
-            Self::NotFound => "Not found",
         }
     }
 }

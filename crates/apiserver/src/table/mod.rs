@@ -13,7 +13,6 @@ mod tests;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-pub use age::human_duration;
 pub use builtin::builtin_columns;
 pub use jsonpath::JsonPath;
 
@@ -114,7 +113,7 @@ pub fn render(
 }
 
 /// The columns of a custom resource: the name, then the CRD version's `additionalPrinterColumns`,
-/// or the age if there are none.
+/// or the age if there are none. Built-in kinds without columns of their own show the same.
 pub fn custom_columns(additional_printer_columns: &Value) -> Vec<Column> {
     let mut columns = vec![name_column()];
     let given = additional_printer_columns.as_array().map_or(&[][..], |c| c);
@@ -147,11 +146,6 @@ pub fn custom_columns(additional_printer_columns: &Value) -> Vec<Column> {
         });
     }
     columns
-}
-
-/// Name and age: the columns of kinds that have none of their own.
-pub fn default_columns() -> Vec<Column> {
-    vec![name_column(), builtin::age_column()]
 }
 
 const NAME: &str = "Name must be unique within a namespace.";

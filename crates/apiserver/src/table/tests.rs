@@ -1,10 +1,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{
-    Column, IncludeObject, JsonPath, builtin_columns, custom_columns, default_columns,
-    human_duration, render,
-};
+use super::age::human_duration;
+use super::{Column, IncludeObject, JsonPath, builtin_columns, custom_columns, render};
 
 fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
@@ -199,7 +197,7 @@ fn a_table_has_definitions_and_rows() {
     );
     let table = |include| {
         render(
-            &default_columns(),
+            &custom_columns(&Value::Null),
             std::slice::from_ref(&object),
             include,
             "meta.k8s.io/v1beta1",
