@@ -4,16 +4,26 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::request::Parts;
+use serde_json::Value;
 
 use crate::auth::{self, User};
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
+use crate::rbac::{self, Attributes, Decision, Granted, Policy};
 use crate::request::Target;
+use crate::reviews::Identity;
 use crate::server::Server;
-use crate::store::Key;
+use crate::store::{Key, Stored};
 
-/// Paths everybody may read.
-const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
+/// Tables of the four kinds that policy is made of.
+const POLICY: [&str; 4] = [
+    "roles.rbac.authorization.k8s.io",
+    "clusterroles.rbac.authorization.k8s.io",
+    "rolebindings.rbac.authorization.k8s.io",
+    "clusterrolebindings.rbac.authorization.k8s.io",
+];
+/// The audience of tokens that name none.
+pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
 
 /// The user behind a request: by bearer token, or anonymous; impersonation headers change it.
 pub(crate) fn authenticate(server: &Arc<Server>, headers: &HeaderMap, fallback: Option<&str>) -> ApiResult<User> {
@@ -39,6 +49,28 @@ pub(crate) fn user_of(server: &Server, token: &str) -> Option<User> {
     Some(grant.user)
 }
 
+/// What a TokenReview learns about a token: its user, and which of the audiences it is meant for.
+pub(crate) fn review_token(server: &Server, token: &str, audiences: &[String]) -> Result<(Identity, Vec<String>), String> {
+    let invalid = || "invalid bearer token".to_owned();
+    let user = user_of(server, token).ok_or_else(invalid)?;
+    let mut meant = server.tokens.get(token).map(|g| g.audiences).unwrap_or_default();
+    if meant.is_empty() {
+        meant.push(AUDIENCE.into());
+    }
+    if !audiences.is_empty() {
+        meant.retain(|a| audiences.contains(a));
+        if meant.is_empty() {
+            return Err(format!("invalid bearer token, token audiences do not match {audiences:?}"));
+        }
+    }
+    Ok((identity(&user), meant))
+}
+
+/// A user as reviews show it.
+pub(crate) fn identity(user: &User) -> Identity {
+    Identity { username: user.name.clone(), uid: user.uid.clone(), groups: user.groups.clone(), ..Identity::default() }
+}
+
 fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResult<User> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
     let Some(name) = text("impersonate-user") else { return Ok(user) };
@@ -52,20 +84,70 @@ fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResu
     Ok(User::new(&name, &groups))
 }
 
-/// Checks a request for a resource.
-pub(crate) fn authorize(server: &Arc<Server>, user: &User, verb: &str, target: &Target) -> ApiResult<()> {
-    let _ = (verb, target);
-    if !server.rbac || user.is_master() {
-        return Ok(());
+/// The user as the rules see it.
+pub(crate) fn subject(user: &User) -> rbac::User<'_> {
+    rbac::User { name: &user.name, groups: &user.groups }
+}
+
+/// Decides by the stored roles and bindings; without RBAC everything is allowed.
+pub(crate) fn decide(server: &Server, user: rbac::User<'_>, attributes: &Attributes) -> Decision {
+    if !server.rbac {
+        return Decision { allowed: true, reason: "this server does not check access".into() };
     }
-    Ok(())
+    with_policy(server, |policy| rbac::allowed(user, attributes, policy))
+}
+
+/// Gives the rules of a user in a namespace to `use_rules`.
+pub(crate) fn with_rules<T>(server: &Server, user: &User, namespace: &str, use_rules: impl FnOnce(Granted<'_>) -> T) -> T {
+    with_policy(server, |policy| use_rules(rbac::granted(subject(user), namespace, policy)))
+}
+
+fn with_policy<T>(server: &Server, use_policy: impl FnOnce(&Policy<'_>) -> T) -> T {
+    let stored: [Vec<Arc<Stored>>; 4] = POLICY.map(|table| server.store.list(table, None).objects);
+    let [roles, cluster_roles, role_bindings, cluster_role_bindings] = stored.each_ref().map(|l| l.iter().map(|o| &o.value).collect::<Vec<&Value>>());
+    let policy = Policy {
+        roles: &roles,
+        cluster_roles: &cluster_roles,
+        role_bindings: &role_bindings,
+        cluster_role_bindings: &cluster_role_bindings,
+    };
+    use_policy(&policy)
+}
+
+/// Checks a request for a resource.
+pub(crate) fn authorize(server: &Server, user: &User, verb: &str, target: &Target) -> ApiResult<()> {
+    // A Namespace object counts as lying in itself, so that a Role in it can allow it.
+    let itself = target.group.is_empty() && target.resource == "namespaces";
+    let namespace = if itself { &target.name } else { &target.namespace };
+    check(
+        server,
+        user,
+        &Attributes {
+            verb: verb.into(),
+            group: target.group.clone(),
+            resource: target.resource.clone(),
+            subresource: target.subresource.clone(),
+            namespace: namespace.clone(),
+            name: target.name.clone(),
+            path: String::new(),
+        },
+    )
 }
 
 /// Checks a request for a path that is not a resource.
-pub(crate) fn authorize_path(server: &Arc<Server>, user: &User, parts: &Parts) -> ApiResult<()> {
-    let path = parts.uri.path();
-    if !server.rbac || user.is_master() || PUBLIC.iter().any(|p| path == *p || path.strip_prefix(p).is_some_and(|r| r.starts_with('/'))) {
+pub(crate) fn authorize_path(server: &Server, user: &User, parts: &Parts) -> ApiResult<()> {
+    let verb = parts.method.as_str().to_ascii_lowercase();
+    check(server, user, &Attributes { verb, path: parts.uri.path().into(), ..Attributes::default() })
+}
+
+fn check(server: &Server, user: &User, attributes: &Attributes) -> ApiResult<()> {
+    if !server.rbac || user.is_master() {
         return Ok(());
     }
-    Ok(())
+    let decision = decide(server, subject(user), attributes);
+    if decision.allowed {
+        return Ok(());
+    }
+    let message = rbac::forbidden_message(&user.name, attributes, &decision.reason);
+    Err(ApiError::denied(message, &attributes.group, &attributes.resource, &attributes.name))
 }

@@ -76,6 +76,17 @@ impl ApiError {
         Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).of(info, &info.plural, name)
     }
 
+    /// The user may not do this; the message is complete.
+    pub fn denied(message: String, group: &str, resource: &str, name: &str) -> Self {
+        let mut error = Self::new(403, "Forbidden", message);
+        for (field, value) in [("name", name), ("group", group), ("kind", resource)] {
+            if !value.is_empty() {
+                error.details.insert(field.into(), json!(value));
+            }
+        }
+        error
+    }
+
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
@@ -107,16 +118,9 @@ impl ApiError {
 
     /// The object breaks rules of its kind.
     pub fn invalid(info: &ResourceInfo, name: &str, errors: &[FieldError]) -> Self {
-        let messages: Vec<String> = errors.iter().map(FieldError::message).collect();
-        let what = match messages.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
+        let what = crate::schema::aggregate(errors);
         let kind = if info.group.is_empty() { info.kind.clone() } else { format!("{}.{}", info.kind, info.group) };
-        let causes = errors.iter().zip(&messages).map(|(e, message)| {
-            let body = message.strip_prefix(&format!("{}: ", e.path)).unwrap_or(message);
-            json!({"reason": e.kind.reason(), "message": body, "field": e.path})
-        });
+        let causes = errors.iter().map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.path}));
         Self::new(422, "Invalid", format!("{kind} \"{name}\" is invalid: {what}")).of(info, &info.kind, name).causes(causes.collect())
     }
 

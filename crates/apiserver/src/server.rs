@@ -19,7 +19,7 @@ use crate::registry::{Registry, ResourceInfo};
 use crate::service::ApiService;
 use crate::store::Store;
 use crate::tls::Tls;
-use crate::{gc, kinds, tls};
+use crate::{gc, kinds, rbac, tls};
 
 /// Namespaces that always exist.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -150,6 +150,12 @@ impl ApiServer {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             let made = server.writer(&namespaces).create(object, "", Managed::Done);
             debug_assert!(made.is_ok(), "an empty store takes the standard namespaces");
+        }
+        for object in rbac::default_objects() {
+            let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
+            let resource = server.builtin("rbac.authorization.k8s.io", &plural);
+            let made = server.writer(&resource).create(object.clone(), "", Managed::Done);
+            debug_assert!(made.is_ok(), "an empty store takes the default roles");
         }
         Self { server }
     }

@@ -145,7 +145,7 @@ fn answer(server: &Arc<Server>, parts: &Parts, body: Result<Bytes, ApiError>, to
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let Some(mut target) = Target::parse(parts.uri.path()) else {
         access::authorize_path(server, &user, parts)?;
-        return nonresource::answer(server, &user, parts, &query);
+        return nonresource::answer(server, parts);
     };
     let watch = query.flag("watch");
     let verb = verb(&parts.method, &target, watch).ok_or_else(ApiError::method_not_allowed)?;

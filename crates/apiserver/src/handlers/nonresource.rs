@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
+use http::header::IF_NONE_MATCH;
 use http::request::Parts;
 use serde_json::{Value, json};
 
 use super::Reply;
-use crate::auth::User;
+use crate::discovery::{self, Scope};
 use crate::error::{ApiError, ApiResult};
-use crate::negotiate;
+use crate::{negotiate, openapi};
 use crate::registry::ResourceInfo;
-use crate::request::Query;
 use crate::server::Server;
 
 /// The Kubernetes version this server presents itself as.
 const VERSION: (&str, &str, &str) = ("1", "34", "v1.34.0");
 
-pub(crate) fn answer(server: &Arc<Server>, _user: &User, parts: &Parts, query: &Query) -> ApiResult<Reply> {
+pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
     if parts.method != http::Method::GET && parts.method != http::Method::HEAD {
         return Err(ApiError::method_not_allowed());
     }
@@ -28,8 +29,45 @@ pub(crate) fn answer(server: &Arc<Server>, _user: &User, parts: &Parts, query: &
         _ => {}
     }
     let resources: Vec<Arc<ResourceInfo>> = server.registry().iter().cloned().collect();
-    let _ = (&resources, query, negotiate::accepted(&parts.headers));
-    Err(ApiError::no_such_resource())
+    let steps: Vec<&str> = path.split('/').skip(1).collect();
+    match steps.as_slice() {
+        ["api"] => Ok(discovery_root(&resources, &parts.headers, Scope::Core)),
+        ["apis"] => Ok(discovery_root(&resources, &parts.headers, Scope::Groups)),
+        ["api", version] => found(discovery::api_resource_list(&resources, "", version)),
+        ["apis", group] => found(discovery::api_group(&resources, group)),
+        ["apis", group, version] => found(discovery::api_resource_list(&resources, group, version)),
+        ["openapi", "v3"] => Ok(Reply::json(200, &openapi::index(&resources))),
+        ["openapi", "v3", "api", version] => found(openapi::document(&resources, "", version)),
+        ["openapi", "v3", "apis", group, version] => found(openapi::document(&resources, group, version)),
+        _ => Err(ApiError::no_such_resource()),
+    }
+}
+
+fn found(document: Option<Value>) -> ApiResult<Reply> {
+    document.map(|d| Reply::json(200, &d)).ok_or_else(ApiError::no_such_resource)
+}
+
+/// `/api` or `/apis`: aggregated for clients that accept that, else the plain document.
+fn discovery_root(resources: &[Arc<ResourceInfo>], headers: &HeaderMap, scope: Scope) -> Reply {
+    let aggregated = negotiate::accepted(headers).into_iter().find_map(|media| {
+        let wanted = media.param("g") == Some("apidiscovery.k8s.io") && media.param("as") == Some("APIGroupDiscoveryList");
+        let version = media.param("v").filter(|v| matches!(*v, "v2" | "v2beta1"))?;
+        (wanted && media.name == "application/json").then(|| version.to_owned())
+    });
+    let (document, content_type) = match (aggregated, scope) {
+        (Some(version), _) => (discovery::aggregated(resources, scope, &version), discovery::aggregated_content_type(&version)),
+        (None, Scope::Core) => (discovery::api_versions(), "application/json".into()),
+        (None, Scope::Groups) => (discovery::api_group_list(resources), "application/json".into()),
+    };
+    let etag = discovery::etag(&document);
+    let mut reply = if headers.get(IF_NONE_MATCH).is_some_and(|h| h.as_bytes() == etag.as_bytes()) {
+        Reply::text(304, "")
+    } else {
+        Reply::json(200, &document)
+    };
+    reply.content_type = content_type;
+    reply.headers = vec![("etag", etag), ("vary", "Accept".into())];
+    reply
 }
 
 fn version() -> Value {

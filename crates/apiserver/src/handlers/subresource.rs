@@ -16,7 +16,7 @@ use crate::registry::ScalePaths;
 use crate::selector::{Labels, Test};
 use crate::store::{Key, Stored};
 use crate::strategy::Endpoint;
-use crate::{body, negotiate, patch};
+use crate::{access, body, negotiate, patch, reviews};
 
 /// Seconds a ServiceAccount token lives when the request names no time.
 const TOKEN_SECONDS: i64 = 3600;
@@ -51,8 +51,25 @@ pub(crate) fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
 
 /// Creates a review: nothing is stored, the answer is the review with its status.
 pub(crate) fn review(call: &mut Call) -> ApiResult<Reply> {
-    let _ = modify::decode(call)?;
-    Err(ApiError::method_not_allowed())
+    let object = modify::decode(call)?;
+    let user = &call.user;
+    let answer = match call.resource.kind.as_str() {
+        "TokenReview" => reviews::token_review(object, |token, audiences| access::review_token(&call.server, token, audiences)),
+        "SelfSubjectReview" => Ok(reviews::self_review(object, &access::identity(user))),
+        "SelfSubjectRulesReview" => {
+            let namespace = meta::field_text(&object, "spec.namespace");
+            access::with_rules(&call.server, user, &namespace, |granted| {
+                let granted = std::cell::Cell::new(granted);
+                reviews::rules_review(object, |_| granted.take())
+            })
+        }
+        _ => reviews::access_review(object, access::subject(user), &call.target.namespace, |user, attributes| {
+            access::decide(&call.server, user, attributes)
+        }),
+    };
+    let kind = &call.resource.kind;
+    let answer = answer.map_err(|why| ApiError::new(422, "Invalid", format!("{kind}.{} \"\" is invalid: {why}", call.resource.group)))?;
+    Ok(Reply::json(201, &answer))
 }
 
 fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
@@ -151,7 +168,7 @@ fn token(call: &mut Call) -> ApiResult<Reply> {
     request["metadata"] = json!({"name": name, "namespace": namespace, "creationTimestamp": meta::rfc3339(call.server.now())});
     meta::set_field(&mut request, "spec.expirationSeconds", json!(seconds));
     if meta::field(&request, "spec.audiences").is_none() {
-        meta::set_field(&mut request, "spec.audiences", json!(["https://kubernetes.default.svc"]));
+        meta::set_field(&mut request, "spec.audiences", json!([access::AUDIENCE]));
     }
     let at = jiff::Timestamp::from_second(expires).unwrap_or_else(|_| call.server.now());
     request["status"] = json!({"token": token, "expirationTimestamp": meta::rfc3339(at)});

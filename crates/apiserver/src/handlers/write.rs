@@ -11,6 +11,7 @@ use crate::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
 use crate::names;
+use crate::openapi;
 use crate::registry::{Origin, ResourceInfo, VersionInfo};
 use crate::server::Server;
 use crate::ssa;
@@ -188,10 +189,17 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Prunes and defaults a custom resource; reports or refuses unknown fields.
+    /// Drops fields that the schema does not know, reporting or refusing them; defaults a custom resource.
     fn fit_schema(&mut self, object: &mut Value) -> ApiResult<()> {
-        let Some(schema) = &self.version.structural else { return Ok(()) };
-        let dropped = schema.prune(object);
+        let (resource, version) = (self.resource, self.version);
+        let dropped = match &version.structural {
+            Some(schema) => schema.prune(object),
+            None => {
+                let unknown = openapi::unknown_fields(&resource.group, &version.name, &resource.kind, object).unwrap_or_default();
+                unknown.iter().for_each(|path| meta::remove_path(object, path));
+                unknown
+            }
+        };
         if !dropped.is_empty() {
             let fields: Vec<String> = dropped.iter().map(|f| format!("unknown field \"{f}\"")).collect();
             match self.unknown {
@@ -208,7 +216,9 @@ impl Writer<'_> {
                 }
             }
         }
-        schema.default(object);
+        if let Some(schema) = &version.structural {
+            schema.default(object);
+        }
         Ok(())
     }
 

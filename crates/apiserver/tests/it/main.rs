@@ -2,4 +2,5 @@
 
 mod crud;
 mod custom;
+mod kubectl;
 mod support;
