@@ -1,10 +1,534 @@
-//! Strategic merge patch.
-use serde_json::Value;
+//! Strategic merge patch: a merge patch that knows which lists of the built-in kinds are keyed.
+//!
+//! Rules: the Kubernetes document "Strategic Merge Patch" (sig-api-machinery) with its directives
+//! `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/FIELD` and `$setElementOrder/FIELD`.
 
-use super::PatchError;
+use std::collections::BTreeSet;
 
-/// x
-pub fn strategic(target: &mut Value, patch: &Value, _kind: &str) -> Result<(), PatchError> {
-    super::merge(target, patch);
+use serde_json::{Map, Value};
+
+use super::{PatchError, PatchErrorKind};
+use crate::ssa::{How, builtin_field, builtin_kind};
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const SET_ORDER: &str = "$setElementOrder/";
+
+type Object = Map<String, Value>;
+
+/// Applies a strategic merge patch to an object of a built-in kind. On an error the target is left
+/// as it was.
+pub fn strategic(target: &mut Value, patch: &Value, kind: &str) -> Result<(), PatchError> {
+    let (Value::Object(original), Value::Object(patch)) = (&*target, patch) else {
+        return Err(malformed("a strategic merge patch must be an object"));
+    };
+    *target = Value::Object(merge_objects(original, patch, builtin_kind(kind), true)?);
     Ok(())
+}
+
+fn malformed(message: impl Into<String>) -> PatchError {
+    PatchError::new(PatchErrorKind::Malformed, message)
+}
+
+/// How the lists of one field merge.
+#[derive(Clone, Copy)]
+enum ListRule {
+    /// The patch's list replaces the other.
+    Replace,
+    /// Scalars, each at most once.
+    Scalars,
+    /// Objects with this key.
+    Keyed(&'static str),
+}
+
+/// The rule and the type of a field's value or items.
+fn field_rule(owner: &'static str, name: &str, root: bool) -> (ListRule, &'static str) {
+    if root && name == "metadata" {
+        return (ListRule::Replace, "ObjectMeta");
+    }
+    match builtin_field(owner, name) {
+        None => (ListRule::Replace, ""),
+        Some(field) => {
+            let of = if field.of == "=" { "" } else { field.of };
+            let rule = match field.how {
+                How::Keyed { smp, .. } if !smp.is_empty() => ListRule::Keyed(smp),
+                How::Set => ListRule::Scalars,
+                _ => ListRule::Replace,
+            };
+            (rule, of)
+        }
+    }
+}
+
+fn merge_objects(
+    original: &Object,
+    patch: &Object,
+    owner: &'static str,
+    root: bool,
+) -> Result<Object, PatchError> {
+    match patch.get(DIRECTIVE).map(|d| d.as_str().unwrap_or_default()) {
+        None | Some("merge") => {}
+        Some("replace") => return Ok(without_directives(patch)),
+        Some("delete") => return Ok(Object::new()),
+        Some(other) => return Err(malformed(format!("unknown patch type found: {other}"))),
+    }
+    let mut result = original.clone();
+    if let Some(keys) = patch.get(RETAIN_KEYS) {
+        retain_keys(&mut result, patch, keys)?;
+    }
+    for (name, value) in patch {
+        if name.starts_with('$') {
+            continue;
+        }
+        let (rule, of) = field_rule(owner, name, root);
+        let merged = match (result.get(name), value) {
+            (_, Value::Null) => {
+                result.remove(name);
+                continue;
+            }
+            (Some(Value::Object(old)), Value::Object(new)) => {
+                Value::Object(merge_objects(old, new, of, false)?)
+            }
+            (old, Value::Array(new)) => {
+                let empty = Vec::new();
+                let old = old.and_then(Value::as_array).unwrap_or(&empty);
+                Value::Array(merge_lists(old, new, rule, of)?)
+            }
+            (_, new) => clean(new),
+        };
+        result.insert(name.clone(), merged);
+    }
+    for (name, value) in patch {
+        if let Some(field) = name.strip_prefix(DELETE_FROM) {
+            let gone = value
+                .as_array()
+                .ok_or_else(|| malformed(format!("{name} must be a list")))?;
+            if let Some(Value::Array(list)) = result.get_mut(field) {
+                list.retain(|item| !gone.contains(item));
+            }
+        }
+    }
+    for (name, value) in patch {
+        if let Some(field) = name.strip_prefix(SET_ORDER) {
+            let order = value
+                .as_array()
+                .ok_or_else(|| malformed(format!("{name} must be a list")))?;
+            let (rule, _) = field_rule(owner, field, root);
+            let before = original.get(field).and_then(Value::as_array);
+            if let Some(Value::Array(list)) = result.get_mut(field) {
+                *list = reorder(
+                    std::mem::take(list),
+                    before.map_or(&[], Vec::as_slice),
+                    order,
+                    rule,
+                );
+            }
+        }
+    }
+    Ok(result)
+}
+
+/// Drops what the patch's `$retainKeys` does not list; the patch may set only what is listed.
+fn retain_keys(result: &mut Object, patch: &Object, keys: &Value) -> Result<(), PatchError> {
+    let keys: Option<BTreeSet<&str>> = keys
+        .as_array()
+        .and_then(|l| l.iter().map(Value::as_str).collect());
+    let keys = keys.ok_or_else(|| malformed("$retainKeys must be a list of strings"))?;
+    for (name, value) in patch {
+        if !name.starts_with('$') && !value.is_null() && !keys.contains(name.as_str()) {
+            return Err(malformed(format!(
+                "the patch sets {name:?}, which its $retainKeys does not list"
+            )));
+        }
+    }
+    result.retain(|name, _| keys.contains(name.as_str()));
+    Ok(())
+}
+
+fn merge_lists(
+    old: &[Value],
+    new: &[Value],
+    rule: ListRule,
+    of: &'static str,
+) -> Result<Vec<Value>, PatchError> {
+    let key = match rule {
+        ListRule::Replace => return Ok(new.iter().map(clean).collect()),
+        ListRule::Scalars => {
+            let mut result = old.to_vec();
+            for item in new {
+                if !result.contains(item) {
+                    result.push(item.clone());
+                }
+            }
+            return Ok(result);
+        }
+        ListRule::Keyed(key) => key,
+    };
+    let mut result = old.to_vec();
+    let mut plain = Vec::new();
+    let mut replace = false;
+    for item in new {
+        let object = item.as_object().ok_or_else(|| {
+            malformed(format!(
+                "items of a list with merge key {key} must be objects"
+            ))
+        })?;
+        match object
+            .get(DIRECTIVE)
+            .map(|d| d.as_str().unwrap_or_default())
+        {
+            None => plain.push(object),
+            Some("replace") => {
+                replace = true;
+                // Beside the directive an item may carry content; alone it only marks the list.
+                if object.len() > 1 {
+                    plain.push(object);
+                }
+            }
+            Some("delete") => {
+                let wanted = key_of(object, key)?;
+                result.retain(|old| !old.get(key).is_some_and(|k| same_key(k, wanted)));
+            }
+            Some("merge") => {
+                return Err(malformed(
+                    "merging lists cannot yet be specified in the patch",
+                ));
+            }
+            Some(other) => return Err(malformed(format!("unknown patch type found: {other}"))),
+        }
+    }
+    if replace {
+        return Ok(plain
+            .into_iter()
+            .map(|o| Value::Object(without_directives(o)))
+            .collect());
+    }
+    for object in plain {
+        let wanted = key_of(object, key)?;
+        match result
+            .iter_mut()
+            .find(|old| old.get(key).is_some_and(|k| same_key(k, wanted)))
+        {
+            Some(Value::Object(old)) => *old = merge_objects(old, object, of, false)?,
+            _ => result.push(Value::Object(merge_objects(
+                &Object::new(),
+                object,
+                of,
+                false,
+            )?)),
+        }
+    }
+    Ok(result)
+}
+
+fn key_of<'a>(item: &'a Object, key: &str) -> Result<&'a Value, PatchError> {
+    item.get(key).ok_or_else(|| {
+        malformed(format!(
+            "map: {} does not contain declared merge key: {key}",
+            Value::Object(item.clone())
+        ))
+    })
+}
+
+/// Merge keys are compared as text: `80` and `"80"` name the same item.
+fn same_key(a: &Value, b: &Value) -> bool {
+    let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
+    a == b || text(a) == text(b)
+}
+
+/// Puts the items that `order` lists into its order. An item that is not listed stays before the
+/// first listed one that it stood before.
+fn reorder(merged: Vec<Value>, before: &[Value], order: &[Value], rule: ListRule) -> Vec<Value> {
+    let same = |a: &Value, b: &Value| match rule {
+        ListRule::Keyed(key) => {
+            matches!((a.get(key), b.get(key)), (Some(a), Some(b)) if same_key(a, b))
+        }
+        _ => a == b,
+    };
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
+    let (mut listed, others): (Vec<Value>, Vec<Value>) = merged
+        .into_iter()
+        .partition(|item| place(order, item).is_some());
+    listed.sort_by_key(|item| place(order, item));
+    let mut result = Vec::with_capacity(listed.len() + others.len());
+    let (mut listed, mut others) = (listed.into_iter().peekable(), others.into_iter().peekable());
+    while let (Some(right), Some(left)) = (listed.peek(), others.peek()) {
+        let in_front =
+            matches!((place(before, left), place(before, right)), (Some(l), Some(r)) if l < r);
+        result.extend(if in_front {
+            others.next()
+        } else {
+            listed.next()
+        });
+    }
+    result.extend(listed);
+    result.extend(others);
+    result
+}
+
+/// A value as it is stored where nothing was before: no nulls in objects, no directives.
+fn clean(value: &Value) -> Value {
+    match value {
+        Value::Object(object) => Value::Object(without_directives(object)),
+        Value::Array(items) => Value::Array(items.iter().map(clean).collect()),
+        other => other.clone(),
+    }
+}
+
+fn without_directives(object: &Object) -> Object {
+    let kept = object.iter().filter(|(name, value)| {
+        !value.is_null()
+            && *name != DIRECTIVE
+            && *name != RETAIN_KEYS
+            && !name.starts_with(DELETE_FROM)
+            && !name.starts_with(SET_ORDER)
+    });
+    kept.map(|(name, value)| (name.clone(), clean(value)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(kind: &str, target: &Value, patch: &Value) -> Value {
+        let mut result = target.clone();
+        strategic(&mut result, patch, kind).unwrap_or_else(|e| panic!("{patch}: {e}"));
+        result
+    }
+
+    fn pod(spec: Value) -> Value {
+        json!({"spec": spec})
+    }
+
+    /// Target spec, patch spec, expected spec of a pod.
+    fn check(cases: &[(Value, Value, Value)]) {
+        for (target, patch, expected) in cases {
+            assert_eq!(
+                patched("Pod", &pod(target.clone()), &pod(patch.clone())),
+                pod(expected.clone()),
+                "{target} patched with {patch}"
+            );
+        }
+    }
+
+    #[test]
+    fn keyed_lists_merge_item_by_item() {
+        check(&[
+            (
+                json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]}),
+                json!({"containers": [{"name": "b", "image": "2"}, {"name": "c", "image": "3"}]}),
+                json!({"containers": [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}, {"name": "c", "image": "3"}]}),
+            ),
+            (
+                json!({"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}], "args": ["p"], "ports": [{"containerPort": 80, "name": "web"}]}]}),
+                json!({"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}], "args": ["q"], "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}),
+                json!({"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}], "args": ["q"], "ports": [{"containerPort": 80, "name": "web", "protocol": "TCP"}]}]}),
+            ),
+            (
+                json!({"containers": [{"name": "a", "volumeMounts": [{"mountPath": "/x", "name": "v"}]}]}),
+                json!({"containers": [{"name": "a", "volumeMounts": [{"mountPath": "/x", "readOnly": true}]}]}),
+                json!({"containers": [{"name": "a", "volumeMounts": [{"mountPath": "/x", "name": "v", "readOnly": true}]}]}),
+            ),
+            // Null deletes a field; a list without a key is replaced.
+            (
+                json!({"hostname": "h", "tolerations": [{"key": "a"}]}),
+                json!({"hostname": null, "tolerations": [{"key": "b"}]}),
+                json!({"tolerations": [{"key": "b"}]}),
+            ),
+        ]);
+    }
+
+    #[test]
+    fn the_patch_directive_deletes_and_replaces() {
+        check(&[
+            (
+                json!({"containers": [{"name": "a"}, {"name": "b"}]}),
+                json!({"containers": [{"name": "a", "$patch": "delete"}, {"name": "c"}]}),
+                json!({"containers": [{"name": "b"}, {"name": "c"}]}),
+            ),
+            (
+                json!({"containers": [{"name": "a"}, {"name": "b"}]}),
+                json!({"containers": [{"$patch": "replace"}, {"name": "c"}]}),
+                json!({"containers": [{"name": "c"}]}),
+            ),
+            (
+                json!({"nodeSelector": {"a": "1", "b": "2"}}),
+                json!({"nodeSelector": {"$patch": "replace", "c": "3"}}),
+                json!({"nodeSelector": {"c": "3"}}),
+            ),
+            (
+                json!({"securityContext": {"runAsUser": 1}}),
+                json!({"securityContext": {"$patch": "delete"}}),
+                json!({"securityContext": {}}),
+            ),
+            // Directives never reach the object, not even where nothing was before.
+            (
+                json!({}),
+                json!({"nodeSelector": {"$patch": "replace", "c": "3", "d": null}, "containers": [{"name": "a", "$retainKeys": ["name"]}]}),
+                json!({"nodeSelector": {"c": "3"}, "containers": [{"name": "a"}]}),
+            ),
+        ]);
+    }
+
+    #[test]
+    fn finalizers_merge_as_scalars() {
+        let object = json!({"metadata": {"finalizers": ["a", "b"]}});
+        let merged = patched(
+            "Pod",
+            &object,
+            &json!({"metadata": {"finalizers": ["b", "c"]}}),
+        );
+        assert_eq!(merged, json!({"metadata": {"finalizers": ["a", "b", "c"]}}));
+        let removed = patched(
+            "Pod",
+            &object,
+            &json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}),
+        );
+        assert_eq!(removed, json!({"metadata": {"finalizers": ["b"]}}));
+        let both = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "$setElementOrder/finalizers": ["c", "b"], "finalizers": ["c"]}});
+        assert_eq!(
+            patched("Pod", &object, &both),
+            json!({"metadata": {"finalizers": ["c", "b"]}})
+        );
+    }
+
+    #[test]
+    fn owner_references_and_conditions_have_keys_in_every_kind() {
+        let object = json!({
+            "metadata": {"ownerReferences": [{"uid": "1", "name": "x"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "False"}]},
+        });
+        let patch = json!({
+            "metadata": {"ownerReferences": [{"uid": "2", "name": "y"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}]},
+        });
+        for kind in ["Pod", "Namespace", "PersistentVolumeClaim", "Job"] {
+            assert_eq!(
+                patched(kind, &object, &patch),
+                json!({
+                    "metadata": {"ownerReferences": [{"uid": "1", "name": "x"}, {"uid": "2", "name": "y"}]},
+                    "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}]},
+                }),
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_same_field_name_has_another_key_in_another_type() {
+        let service = json!({"spec": {"ports": [{"port": 80, "targetPort": 1}]}});
+        let patch = json!({"spec": {"ports": [{"port": 80, "targetPort": 2}, {"port": 81}]}});
+        assert_eq!(
+            patched("Service", &service, &patch),
+            json!({"spec": {"ports": [{"port": 80, "targetPort": 2}, {"port": 81}]}})
+        );
+        // In a NetworkPolicy `ports` has no key at all.
+        let policy = json!({"spec": {"ports": [{"port": 80}]}});
+        let patch = json!({"spec": {"ports": [{"port": 81}]}});
+        assert_eq!(patched("NetworkPolicy", &policy, &patch), patch);
+    }
+
+    #[test]
+    fn the_element_order_of_the_patch_holds_and_others_keep_their_place() {
+        check(&[
+            (
+                json!({"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}),
+                json!({"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}]}),
+                json!({"containers": [{"name": "b"}, {"name": "c"}, {"name": "a"}]}),
+            ),
+            (
+                json!({"containers": [{"name": "a"}, {"name": "server"}]}),
+                json!({"$setElementOrder/containers": [{"name": "new"}, {"name": "a"}], "containers": [{"name": "new"}]}),
+                json!({"containers": [{"name": "new"}, {"name": "a"}, {"name": "server"}]}),
+            ),
+            (
+                json!({}),
+                json!({"$setElementOrder/containers": [{"name": "a"}]}),
+                json!({}),
+            ),
+        ]);
+    }
+
+    #[test]
+    fn retain_keys_drops_what_is_not_listed() {
+        let deployment = json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}});
+        let patch = json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}});
+        assert_eq!(
+            patched("Deployment", &deployment, &patch),
+            json!({"spec": {"strategy": {"type": "Recreate"}}})
+        );
+        check(&[(
+            json!({"volumes": [{"name": "v", "emptyDir": {}}]}),
+            json!({"volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "emptyDir": null, "hostPath": {"path": "/x"}}]}),
+            json!({"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}),
+        )]);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_and_changes_nothing() {
+        for patch in [
+            json!([]),
+            json!({"spec": {"containers": [{"image": "x"}]}}),
+            json!({"spec": {"containers": ["x"]}}),
+            json!({"spec": {"containers": [{"$patch": "delete"}]}}),
+            json!({"spec": {"containers": [{"name": "a", "$patch": "merge"}]}}),
+            json!({"spec": {"$patch": "explode"}}),
+            json!({"spec": {"$retainKeys": ["a"], "b": 1}}),
+            json!({"spec": {"$setElementOrder/containers": "x"}}),
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}}),
+        ] {
+            let before =
+                json!({"metadata": {"finalizers": ["f"]}, "spec": {"containers": [{"name": "a"}]}});
+            let mut object = before.clone();
+            let error = strategic(&mut object, &patch, "Pod").unwrap_err();
+            assert_eq!((error.code(), &object), (400, &before), "{patch}");
+        }
+    }
+
+    fn containers() -> impl Strategy<Value = Value> {
+        let container = (
+            "[a-d]",
+            prop::option::of("[xy]"),
+            prop::collection::btree_map("[A-C]", "[12]", 0..3),
+        );
+        prop::collection::vec(container, 0..4).prop_map(|list| {
+            let mut names = BTreeSet::new();
+            let unique = list
+                .into_iter()
+                .filter(|(name, ..)| names.insert(name.clone()));
+            let items = unique.map(|(name, image, env)| {
+                let env: Vec<Value> = env
+                    .into_iter()
+                    .map(|(name, value)| json!({"name": name, "value": value}))
+                    .collect();
+                match image {
+                    Some(image) => json!({"name": name, "image": image, "env": env}),
+                    None => json!({"name": name, "env": env}),
+                }
+            });
+            json!({"spec": {"containers": items.collect::<Vec<_>>()}})
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn patching_twice_is_patching_once(target in containers(), patch in containers()) {
+            let once = patched("Pod", &target, &patch);
+            prop_assert_eq!(&patched("Pod", &once, &patch), &once);
+            prop_assert_eq!(patched("Pod", &target, &json!({})), target);
+        }
+
+        #[test]
+        fn without_lists_it_is_a_merge_patch(target in prop::collection::btree_map("[a-c]", 0..3i64, 0..4), patch in prop::collection::btree_map("[a-c]", prop::option::of(0..3i64), 0..4)) {
+            let (target, patch) = (json!({"data": target}), json!({"data": patch}));
+            let mut merged = target.clone();
+            super::super::merge(&mut merged, &patch);
+            prop_assert_eq!(patched("ConfigMap", &target, &patch), merged);
+        }
+    }
 }
