@@ -90,6 +90,20 @@ pub mod failover {
     pub const NOT_SUPPORTED: &str = "NotSupported";
     pub const HOOK_FAILED: &str = "HookFailed";
     pub const ABORTED: &str = "Aborted";
+    /// The source did not report its VMs stopped in time.
+    pub const VM_STOP_TIMEOUT: &str = "VMStopTimeout";
+    /// A member has no ProtectionRequest that is Protected.
+    pub const MEMBERS_NOT_PROTECTED: &str = "MembersNotProtected";
+    /// A workload cluster has no mirror of the group, or an old one.
+    pub const MIRROR_NOT_READY: &str = "MirrorNotReady";
+    /// A member has no VirtualMachine, or no bound DRBDResource, on the target.
+    pub const STANDBY_NOT_READY: &str = "StandbyNotReady";
+    /// Another request took the lock after it had expired.
+    pub const LOCK_LOST: &str = "LockLost";
+    /// The request was deleted while it ran.
+    pub const DELETED: &str = "Deleted";
+    /// It goes on.
+    pub const IN_PROGRESS: &str = "InProgress";
 }
 
 /// DRBDResource.

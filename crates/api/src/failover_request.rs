@@ -252,4 +252,7 @@ pub struct SafetyCheckStatus {
     /// Whether `force` passed over them.
     #[serde(default)]
     pub forced: bool,
+    /// What came out, in words; says so when the check was skipped because no taint is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }

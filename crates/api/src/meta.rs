@@ -38,8 +38,20 @@ pub mod annotations {
     pub const ORIGINAL_VOLUMES: &str = "siterecovery.trilio.io/original-volumes";
     /// On a VirtualMachine that the product has stopped: the run strategy to restore at start.
     pub const RUN_STRATEGY: &str = "siterecovery.trilio.io/run-strategy";
+    /// On a hook's Job: the moment at which the hook counts as failed, by the manager's clock.
+    pub const HOOK_DEADLINE: &str = "siterecovery.trilio.io/hook-deadline";
     /// On a standby VirtualMachine: hash of the source VM's template that it was made from.
     pub const SOURCE_HASH: &str = "siterecovery.trilio.io/source-hash";
+    /// On a VirtualMachine that protection or unprotection has stopped for its own work: "true" until
+    /// it has started the VM again.
+    pub const RESTART: &str = "siterecovery.trilio.io/restart";
+    /// On a VirtualMachine that the product itself created as a standby:
+    /// `<zone>/<protectionrequest>`. Only such a VM is ever deleted.
+    pub const CREATED_BY: &str = "siterecovery.trilio.io/created-by";
+    /// "true" on a ProtectionRequest: unprotect keeps the standby VM and its volumes.
+    pub const KEEP_STANDBY: &str = "siterecovery.trilio.io/keep-standby";
+    /// On a PVC that placement created: name of the DRBDResource. Only such a PVC is ever deleted.
+    pub const CREATED_FOR: &str = "siterecovery.trilio.io/created-for";
 }
 
 /// Finalizers.
@@ -49,6 +61,8 @@ pub mod finalizers {
     pub const GROUP_CLEANUP: &str = "siterecovery.trilio.io/group-cleanup";
     pub const FAILOVER_LOCK: &str = "siterecovery.trilio.io/failover-lock";
     pub const DRBD_TEARDOWN: &str = "siterecovery.trilio.io/drbd-teardown";
+    /// On a DRBDResource: held by placement until the anchor pod and the standby's PVCs are gone.
+    pub const PLACEMENT: &str = "siterecovery.trilio.io/placement-cleanup";
 }
 
 /// Node taints.
@@ -99,4 +113,6 @@ pub mod images {
     pub const TSR_MANAGER: &str = "farshore/tsr-manager";
     pub const WORKLOAD_MANAGER: &str = "farshore/workload-manager";
     pub const DRBD_NODE_AGENT: &str = "farshore/drbd-node-agent";
+    /// The anchor pod's container, which only sleeps.
+    pub const ANCHOR: &str = "farshore/anchor";
 }

@@ -6,11 +6,17 @@
 
 pub mod conditions;
 pub mod drbd;
+pub mod failover;
 pub mod note;
+pub mod protection;
+pub mod placement;
 pub mod quantity;
+pub mod replication;
 pub mod seen;
 pub mod status;
+pub mod vm;
 pub mod words;
+pub mod zone;
 
 pub use note::Note;
 pub use seen::Seen;

@@ -1,0 +1,170 @@
+//! The lock of a group: a Lease in the zone namespace, held by the UID of one FailoverRequest [S2].
+//!
+//! The Lease outlives its holder: released, it has no `holderIdentity`; expired, `renewTime` plus
+//! `leaseDurationSeconds` is past, and another request may take it with a write that names the
+//! resourceVersion it read. All times are the manager's.
+
+use farshore_api::failover_request::LockStatus;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::observed::Observed;
+use super::step::{LockPurpose, Step};
+use crate::words::{self, moment};
+
+/// Seconds between renewals while a failover is active.
+pub const RENEW_SECONDS: i64 = 60;
+
+/// How the lock stands towards one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody holds it.
+    Free,
+    /// Another request holds it until then, or longer if it renews.
+    Held { holder: String, until: Timestamp },
+    /// Another request held it and let it expire.
+    Expired { holder: String },
+    /// This request holds it.
+    Ours {
+        acquired: Timestamp,
+        renewed: Timestamp,
+        expired: bool,
+    },
+}
+
+/// How the lock stands towards the request with this UID.
+pub fn standing(lease: Option<&Lease>, uid: &str, now: Timestamp) -> Standing {
+    let Some((lease, spec)) = lease.and_then(|l| Some((l, l.spec.as_ref()?))) else {
+        return Standing::Free;
+    };
+    let holder = match spec.holder_identity.as_deref() {
+        None | Some("") => return Standing::Free,
+        Some(holder) => holder,
+    };
+    let created = lease.metadata.creation_timestamp.as_ref().map(|t| t.0);
+    let acquired = spec.acquire_time.as_ref().map(|t| t.0);
+    let renewed = spec.renew_time.as_ref().map(|t| t.0);
+    let renewed = renewed.or(acquired).or(created).unwrap_or(now);
+    let seconds = spec.lease_duration_seconds.unwrap_or(300);
+    let until = renewed + SignedDuration::from_secs(i64::from(seconds));
+    let expired = until <= now;
+    if holder == uid {
+        return Standing::Ours {
+            acquired: acquired.unwrap_or(renewed),
+            renewed,
+            expired,
+        };
+    }
+    let holder = holder.to_string();
+    if expired {
+        Standing::Expired { holder }
+    } else {
+        Standing::Held { holder, until }
+    }
+}
+
+/// Whether any request holds this lock now. While it does, nobody else writes the `desiredState`
+/// of the group's mirrors.
+pub fn is_held(lease: Option<&Lease>, now: Timestamp) -> bool {
+    matches!(standing(lease, "", now), Standing::Held { .. })
+}
+
+/// Takes a lock that is free or expired.
+pub fn take(seen: &Observed, now: Timestamp) -> Step {
+    let before = seen.lease.as_ref().and_then(|l| l.spec.as_ref());
+    let transitions = before.map(|s| s.lease_transitions.unwrap_or(0) + 1);
+    write(
+        seen,
+        LockPurpose::Take,
+        LeaseSpec {
+            holder_identity: Some(seen.uid().into()),
+            lease_duration_seconds: Some(seen.zone.spec.failover.lock_lease_seconds),
+            acquire_time: Some(MicroTime(now)),
+            renew_time: Some(MicroTime(now)),
+            lease_transitions: Some(transitions.unwrap_or(0)),
+            ..LeaseSpec::default()
+        },
+    )
+}
+
+/// Renews our lock.
+pub fn renew(seen: &Observed, now: Timestamp) -> Step {
+    let before = seen.lease.as_ref().and_then(|l| l.spec.clone());
+    write(
+        seen,
+        LockPurpose::Renew,
+        LeaseSpec {
+            renew_time: Some(MicroTime(now)),
+            ..before.unwrap_or_default()
+        },
+    )
+}
+
+/// Renews our lock if its last renewal is long enough ago.
+pub fn renew_if_due(seen: &Observed, standing: &Standing, now: Timestamp) -> Option<Step> {
+    match standing {
+        Standing::Ours { renewed, .. }
+            if *renewed + SignedDuration::from_secs(RENEW_SECONDS) <= now =>
+        {
+            Some(renew(seen, now))
+        }
+        _ => None,
+    }
+}
+
+/// Lets go of our lock. The Lease stays, so that its transitions go on counting.
+pub fn release(seen: &Observed, now: Timestamp) -> Option<Step> {
+    let before = seen.lease.as_ref()?.spec.clone()?;
+    Some(write(
+        seen,
+        LockPurpose::Release,
+        LeaseSpec {
+            holder_identity: None,
+            renew_time: Some(MicroTime(now)),
+            ..before
+        },
+    ))
+}
+
+fn write(seen: &Observed, purpose: LockPurpose, spec: LeaseSpec) -> Step {
+    Step::WriteLock {
+        purpose,
+        resource_version: seen
+            .lease
+            .as_ref()
+            .and_then(|l| l.metadata.resource_version.clone()),
+        spec: Box::new(spec),
+    }
+}
+
+/// The audit of the lock for the request's status.
+pub fn audit(seen: &Observed, acquired: Timestamp) -> LockStatus {
+    let spec = seen.lease.as_ref().and_then(|l| l.spec.as_ref());
+    LockStatus {
+        lease_name: seen.lease_name(),
+        holder: seen.uid().into(),
+        acquired_at: MicroTime(acquired),
+        lease_duration_seconds: spec
+            .and_then(|s| s.lease_duration_seconds)
+            .unwrap_or(seen.zone.spec.failover.lock_lease_seconds),
+    }
+}
+
+/// What a request says while another one holds the lock.
+pub fn held_sentence(seen: &Observed, holder: &str, until: Timestamp) -> String {
+    words::Wait {
+        what: format!("Failover of {} has not begun", seen.group_title()),
+        by: format!(
+            "{} holds Lease {}/{} until {} unless it renews",
+            seen.holder_name(holder),
+            seen.namespace(),
+            seen.lease_name(),
+            moment(until)
+        ),
+        since: None,
+        next: "This request is evaluated as soon as the lock is released or has expired",
+        command: format!("kubectl get failoverrequest -n {}", seen.namespace()),
+    }
+    .to_string()
+}

@@ -1,0 +1,230 @@
+//! How a failover works.
+//!
+//! A FailoverRequest moves the VMs of one ProtectionGroup from the cluster that runs them (the
+//! *source*) to the other cluster of the zone (the *target*). It passes these states, and leaves
+//! one only when what the state is about was **observed** in a fresh read:
+//!
+//! | state | what it does | it is left when |
+//! | --- | --- | --- |
+//! | `Pending` | takes the Lease `failover-lock-<group>` ([`lock`]) | the Lease names this request |
+//! | `Validating` | nothing: it only looks ([`preflight`], [`safety`]) | both clusters answer, all disks are equal on both sides, nobody is in the way |
+//! | `RunningPreHooks` | creates Jobs on the target ([`hooks`]); skipped without hooks | every Job has ended |
+//! | `StoppingOnSource` | mirror on the source: `desiredState: stopped` | that mirror reports `stopped` |
+//! | `RemovingTaints` | takes the quorum taints off the target's nodes | none is left, and the disks are still equal |
+//! | `PromotingTarget` | **the flip**: every member's `sourceCluster` becomes the target | DRBD reports every member Primary on the target |
+//! | `StartingOnTarget` | mirror on the target: `desiredState: running` | that mirror reports `running` |
+//! | `RunningPostHooks` | creates Jobs on the target; skipped without hooks | every Job has ended |
+//! | `Completed` | releases the Lease | never |
+//!
+//! What can go wrong, and where it leads ([`stages`]):
+//!
+//! - Before anything is stopped, the request just ends: `Failed`, or `Blocked` by another group.
+//! - Once the source may have been stopped and until the flip, it goes through `RollingBack`: the
+//!   source is started again, and that must end too, within [`ROLLBACK_LIMIT`].
+//! - From `PromotingTarget` on there is no way back: `Failed` with `resumable: true`, and a new
+//!   request to the same target continues.
+//!
+//! Four rules keep this true whatever dies on the way:
+//!
+//! 1. **A state acts only once it is known to the API server.** Steps belong to the state that the
+//!    request's stored status names; a state that was just entered is stored first and acts in the
+//!    next round. So a restarted process always knows the furthest that its predecessor can have
+//!    gone.
+//! 2. **No lock, no step.** If the Lease is not ours, or ours but expired, the only step is about
+//!    the Lease itself.
+//! 3. **Unknown is never good news.** A cluster that does not answer has not stopped its VMs, has
+//!    not lost its taints and is not Primary.
+//! 4. **It ends.** The budget runs from the moment the lock was taken; what still waits when it is
+//!    over is given up.
+//!
+//! The sequence reconciles [S1] (the one field `sourceCluster` is the flip, hooks, 300 s) with
+//! [S2] (Lease, `desiredState` contract, taints after a safety check). This process never writes a
+//! VirtualMachine.
+
+pub mod evidence;
+pub mod hooks;
+pub mod journal;
+pub mod lock;
+pub mod observed;
+pub mod preflight;
+pub mod safety;
+pub mod stages;
+pub mod step;
+pub mod vms;
+
+use std::time::Duration;
+
+use farshore_api::conditions::failover as reason;
+use farshore_api::failover_request::FailoverState;
+use jiff::Timestamp;
+
+use journal::{Cause, Journal};
+use lock::Standing;
+use stages::{Next, Stage};
+
+use crate::conditions::Truth;
+
+pub use observed::{Neighbour, Observed, Side, resolve_members};
+pub use step::{Decision, LockPurpose, Step};
+
+/// Time for a rollback to be observed, after which the request fails and says so.
+pub const ROLLBACK_LIMIT: Duration = Duration::from_secs(60);
+/// How often an active failover looks again when no change woke it.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// How often a request that waits for the lock looks again.
+pub const LOCK_AGAIN: Duration = Duration::from_secs(5);
+/// How often a blocked request that queues checks again. Requests that queue are not ordered among
+/// each other: whoever checks first after the way is clear goes on.
+pub const QUEUE_AGAIN: Duration = Duration::from_secs(15);
+
+/// Decides what a FailoverRequest does next.
+pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
+    let journal = Journal::open(seen, now);
+    let standing = lock::standing(seen.lease.as_ref(), seen.uid(), now);
+    let stored = journal.state();
+    if stored.is_terminal(seen.request.spec.queue) {
+        return after_the_end(seen, &standing, journal, now);
+    }
+    let held = match stored {
+        FailoverState::Pending => take_the_lock(seen, &standing, journal, now),
+        _ => keep_the_lock(seen, &standing, journal, now),
+    };
+    let mut journal = match held {
+        Ok(journal) => journal,
+        Err(decision) => return *decision,
+    };
+    let mut steps: Vec<Step> = lock::renew_if_due(seen, &standing, now)
+        .into_iter()
+        .collect();
+    let (of_this_state, again) = walk(seen, &mut journal, stored, now);
+    steps.extend(of_this_state);
+    vms::refresh(seen, &mut journal, now);
+    journal.close(steps, Some(again))
+}
+
+/// Walks through the states as far as their ends can be observed. The steps are those of the
+/// stored state alone: rule 1.
+fn walk(
+    seen: &Observed,
+    journal: &mut Journal,
+    stored: FailoverState,
+    now: Timestamp,
+) -> (Vec<Step>, Duration) {
+    let queue = seen.request.spec.queue;
+    loop {
+        let state = journal.state();
+        match stages::look(&Stage::new(seen, journal, now), journal) {
+            Next::Enter(next, because) => journal.enter(next, &because),
+            Next::Wait(wait, steps) => {
+                journal.wait(wait.reason, &wait.sentence);
+                return if state == stored {
+                    (steps, wait.again)
+                } else {
+                    (vec![], Duration::ZERO)
+                };
+            }
+            Next::RollBack(cause) => journal.roll_back(cause),
+            Next::Block(cause, rolled_back) if queue => {
+                journal.queue(cause, rolled_back);
+                return (vec![], QUEUE_AGAIN);
+            }
+            Next::Block(cause, rolled_back) => {
+                journal.end(FailoverState::Blocked, cause, rolled_back, None);
+            }
+            Next::Fail {
+                cause,
+                rolled_back,
+                resumable,
+            } => journal.end(FailoverState::Failed, cause, rolled_back, resumable),
+        }
+        if journal.state().is_terminal(queue) {
+            return (vec![], Duration::ZERO);
+        }
+    }
+}
+
+/// `Pending`: everything before the lock is ours. Ok when it is, and then validation begins.
+fn take_the_lock(
+    seen: &Observed,
+    standing: &Standing,
+    mut journal: Journal,
+    now: Timestamp,
+) -> Result<Journal, Box<Decision>> {
+    if seen.request.metadata.deletion_timestamp.is_some() {
+        // Nothing was begun: let go of everything.
+        return Err(Box::new(after_the_end(seen, standing, journal, now)));
+    }
+    if let Some(cause) = preflight::input_error(seen) {
+        journal.end(FailoverState::Failed, cause, None, None);
+        return Err(Box::new(journal.close(vec![], Some(Duration::ZERO))));
+    }
+    match standing {
+        Standing::Ours { acquired, .. } => {
+            journal.locked(seen, *acquired);
+            journal.enter(FailoverState::Validating, "the lock is taken");
+            keep_the_lock(seen, standing, journal, now)
+        }
+        Standing::Held { holder, until } => {
+            journal.not_locked(&lock::held_sentence(seen, holder, *until));
+            Err(Box::new(journal.close(vec![], Some(LOCK_AGAIN))))
+        }
+        Standing::Free | Standing::Expired { .. } => {
+            journal.wait(reason::IN_PROGRESS, "Takes the lock of the group.");
+            let step = if seen.has_finalizer() {
+                lock::take(seen, now)
+            } else {
+                Step::AddFinalizer
+            };
+            Err(Box::new(journal.close(vec![step], Some(Duration::ZERO))))
+        }
+    }
+}
+
+/// Rule 2 for a failover that runs: Ok while the lock is ours, else a decision about the lock alone.
+fn keep_the_lock(
+    seen: &Observed,
+    standing: &Standing,
+    mut journal: Journal,
+    now: Timestamp,
+) -> Result<Journal, Box<Decision>> {
+    let step = match standing {
+        Standing::Ours { expired: false, .. } => return Ok(journal),
+        Standing::Ours { expired: true, .. } => lock::renew(seen, now),
+        Standing::Free => lock::take(seen, now),
+        Standing::Held { holder, .. } | Standing::Expired { holder } => {
+            let past = stages::may_have_flipped(seen, journal.state());
+            let message = format!(
+                "Lost the lock: {} took Lease {}/{} after it had expired while this request did not run. Nothing more is done here; that request carries on with the group.",
+                seen.holder_name(holder),
+                seen.namespace(),
+                seen.lease_name(),
+            );
+            journal.fact(reason::LOCKED, Truth::False, reason::LOCK_LOST, &message);
+            let cause = Cause::new(reason::LOCK_LOST, message);
+            journal.end(FailoverState::Failed, cause, Some(false), Some(past));
+            vms::refresh(seen, &mut journal, now);
+            return Err(Box::new(journal.close(vec![], Some(Duration::ZERO))));
+        }
+    };
+    Err(Box::new(journal.close(vec![step], Some(Duration::ZERO))))
+}
+
+/// A request that has ended lets go of the lock, then of its finalizer. One that holds neither has
+/// nothing to do, ever.
+fn after_the_end(
+    seen: &Observed,
+    standing: &Standing,
+    mut journal: Journal,
+    now: Timestamp,
+) -> Decision {
+    let mut steps = Vec::new();
+    if let Standing::Ours { .. } = standing {
+        steps.extend(lock::release(seen, now));
+    } else {
+        journal.released();
+    }
+    if seen.has_finalizer() {
+        steps.push(Step::RemoveFinalizer);
+    }
+    journal.close(steps, None)
+}

@@ -1,0 +1,208 @@
+//! The flip and what follows it: `PromotingTarget`, `StartingOnTarget`, `RunningPostHooks`. From here
+//! there is no way back; what fails can be continued by another request.
+
+use farshore_api::conditions::failover as reason;
+use farshore_api::failover_request::FailoverState as State;
+use farshore_api::protection_group::{CurrentState, DesiredState};
+
+use super::{Next, Stage, mirror_command, over_budget, passed_hooks, tell};
+use crate::Seen;
+use crate::conditions::Truth;
+use crate::failover::evidence::{all_primary, mirror_says, reports, source_stopped};
+use crate::failover::hooks::{self, Progress, When};
+use crate::failover::journal::{Cause, Journal};
+use crate::failover::preflight::Obstacle;
+use crate::failover::step::Step;
+use crate::failover::vms;
+use crate::words::{self, moment};
+
+/// The role flip: from here there is no way back.
+pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
+    let seen = stage.seen;
+    let cast = vms::cast(seen);
+    let to_flip: Vec<_> = cast
+        .iter()
+        .filter(|m| m.request.is_none_or(|r| !seen.flipped(r)))
+        .collect();
+    if !to_flip.is_empty() {
+        let names: Vec<String> = to_flip.iter().map(|m| m.vm.to_string()).collect();
+        let command = format!("kubectl get protectionrequest -n {}", seen.namespace());
+        if let Err(fact) = source_stopped(seen) {
+            // Somebody started the source again: no flip until it is stopped.
+            let obstacle = Obstacle {
+                reason: reason::IN_PROGRESS,
+                fact,
+                command: mirror_command(stage, &seen.source),
+            };
+            return wait_after_flip(stage, obstacle, tell(&seen.source, DesiredState::Stopped));
+        }
+        let flips = to_flip
+            .iter()
+            .filter_map(|m| m.request?.metadata.name.clone());
+        let to = &seen.target.cluster;
+        let steps = flips
+            .map(|protection_request| Step::Flip {
+                protection_request,
+                to: to.clone(),
+            })
+            .collect();
+        let fact = format!(
+            "sourceCluster of VM {} is not {to} yet",
+            words::list(&names)
+        );
+        return wait_after_flip(
+            stage,
+            Obstacle {
+                reason: reason::IN_PROGRESS,
+                fact,
+                command,
+            },
+            steps,
+        );
+    }
+    let sentence = format!("sourceCluster of every member is {}.", seen.target.cluster);
+    journal.fact(reason::ROLES_FLIPPED, Truth::True, "Flipped", &sentence);
+    match all_primary(seen) {
+        Ok(()) => Next::Enter(
+            State::StartingOnTarget,
+            format!(
+                "DRBD is Primary for every VM on cluster {}",
+                seen.target.cluster
+            ),
+        ),
+        Err(fact) => {
+            let command = stage.command(&seen.target.cluster, "get drbdresource -A");
+            wait_after_flip(
+                stage,
+                Obstacle {
+                    reason: reason::IN_PROGRESS,
+                    fact,
+                    command,
+                },
+                vec![],
+            )
+        }
+    }
+}
+
+/// Tells the target's mirror to run, and waits until it says that it does.
+pub(super) fn starting_on_target(stage: &Stage, journal: &mut Journal) -> Next {
+    let seen = stage.seen;
+    if let Seen::Present(mirror) = &seen.target.mirror
+        && reports(mirror, DesiredState::Running, CurrentState::Running)
+    {
+        let sentence = format!(
+            "{} on cluster {} reports running.",
+            seen.group_title(),
+            seen.target.cluster
+        );
+        journal.fact(reason::TARGET_RUNNING, Truth::True, "Running", &sentence);
+        let because = format!("cluster {} reports the group running", seen.target.cluster);
+        if hooks::of(seen, When::Post).is_empty() {
+            return Next::Enter(State::Completed, because);
+        }
+        return Next::Enter(State::RunningPostHooks, because);
+    }
+    // DRBD must be Primary at the moment of the start, not only when the state was entered.
+    if let Err(fact) = all_primary(seen) {
+        let command = stage.command(&seen.target.cluster, "get drbdresource -A");
+        return wait_after_flip(
+            stage,
+            Obstacle {
+                reason: reason::IN_PROGRESS,
+                fact,
+                command,
+            },
+            vec![],
+        );
+    }
+    let fact = mirror_says(seen, &seen.target, "running");
+    journal.fact(reason::TARGET_RUNNING, Truth::Unknown, "Starting", &fact);
+    let mut steps = Vec::new();
+    if seen
+        .group
+        .as_ref()
+        .is_some_and(|g| g.spec.desired_state == DesiredState::Stopped)
+    {
+        steps.push(Step::RunHubGroup);
+    }
+    steps.extend(tell(&seen.target, DesiredState::Running));
+    let command = mirror_command(stage, &seen.target);
+    wait_after_flip(
+        stage,
+        Obstacle {
+            reason: reason::IN_PROGRESS,
+            fact,
+            command,
+        },
+        steps,
+    )
+}
+
+/// Runs the group's Jobs on the target, now that it runs. What has no time left is passed over if
+/// it may be: the VMs run, and that is what the failover is for.
+pub(super) fn running_post_hooks(stage: &Stage, journal: &mut Journal) -> Next {
+    let seen = stage.seen;
+    let failure = match hooks::follow(seen, When::Post, stage.since, stage.now) {
+        Progress::Ended { passed_over } => {
+            passed_hooks(&passed_over, journal);
+            return Next::Enter(
+                State::Completed,
+                "the post-failover hooks have ended".into(),
+            );
+        }
+        Progress::Aborted { failure } => failure,
+        Progress::Running {
+            mut passed_over, ..
+        } if stage.now >= stage.deadline => {
+            match hooks::cut_off(seen, When::Post) {
+                Ok(rest) => {
+                    passed_over.extend(rest);
+                    passed_hooks(&passed_over, journal);
+                    return Next::Enter(State::Completed, "the budget is over; post-failover hooks that had not ended are passed over".into());
+                }
+                Err(failure) => failure,
+            }
+        }
+        Progress::Running {
+            hook, fact, step, ..
+        } => {
+            let obstacle = Obstacle {
+                reason: reason::IN_PROGRESS,
+                fact: format!("post-failover hook {hook}: {fact}"),
+                command: stage.command(
+                    &seen.target.cluster,
+                    "get job -A -l siterecovery.trilio.io/failover-request",
+                ),
+            };
+            let next = format!(
+                "It goes on when the hook has ended; at {} the budget is over. The VMs run already",
+                moment(stage.deadline)
+            );
+            return stage.wait(obstacle, &next, step.into_iter().collect());
+        }
+    };
+    journal.fact(
+        reason::HOOKS_SUCCEEDED,
+        Truth::False,
+        reason::HOOK_FAILED,
+        &failure,
+    );
+    let message = format!(
+        "A post-failover hook failed: {failure}. The group runs on cluster {}; nothing is left to continue but what the hook was for.",
+        seen.target.cluster
+    );
+    Next::Fail {
+        cause: Cause::new(reason::HOOK_FAILED, message),
+        rolled_back: Some(false),
+        resumable: Some(false),
+    }
+}
+
+/// After the flip: stays, or fails when the budget is over.
+fn wait_after_flip(stage: &Stage, obstacle: Obstacle, steps: Vec<Step>) -> Next {
+    if stage.now >= stage.deadline {
+        return over_budget(stage, &obstacle.fact);
+    }
+    stage.wait(obstacle, &stage.or_fails_resumable(), steps)
+}

@@ -1,0 +1,307 @@
+//! The states one by one: what each looks at, what it does while it waits, and where it leads.
+
+mod before;
+mod flip;
+mod rollback;
+mod stop;
+
+use std::time::Duration;
+
+use farshore_api::conditions::failover as reason;
+use farshore_api::failover_request::FailoverState as State;
+use farshore_api::protection_group::DesiredState;
+use jiff::Timestamp;
+
+use super::journal::{Cause, Journal};
+use super::observed::{Observed, Side};
+use super::preflight::Obstacle;
+use super::step::Step;
+use super::{LOOK_AGAIN, QUEUE_AGAIN, vms};
+use crate::conditions::Truth;
+use crate::words::{self, moment};
+use crate::{Note, Seen};
+
+/// Where a state leads after one look.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// What the state is about was observed, as this clause says: go on.
+    Enter(State, String),
+    /// It was not; these steps bring it about.
+    Wait(Wait, Vec<Step>),
+    /// Give up and start the source again.
+    RollBack(Cause),
+    /// Another group is in the way.
+    Block(Cause, Option<bool>),
+    /// Give up here. `rolled_back` and `resumable` as in the status.
+    Fail {
+        cause: Cause,
+        rolled_back: Option<bool>,
+        resumable: Option<bool>,
+    },
+}
+
+/// Why a state is not left yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wait {
+    /// Reason of the condition `Complete`.
+    pub reason: &'static str,
+    /// Five parts for a person.
+    pub sentence: String,
+    /// When to look again if no change wakes us.
+    pub again: Duration,
+}
+
+/// One look at one state.
+pub struct Stage<'a> {
+    seen: &'a Observed,
+    state: State,
+    /// When the state was entered.
+    since: Timestamp,
+    /// When the budget ends.
+    deadline: Timestamp,
+    now: Timestamp,
+    /// Why it rolls back, in `RollingBack`.
+    cause: (String, String),
+}
+
+impl<'a> Stage<'a> {
+    /// The current state of the journal.
+    pub fn new(seen: &'a Observed, journal: &Journal, now: Timestamp) -> Self {
+        let (reason, message) = journal.cause();
+        Self {
+            seen,
+            state: journal.state(),
+            since: journal.since(),
+            deadline: journal.deadline().unwrap_or(now),
+            now,
+            cause: (reason.into(), message.into()),
+        }
+    }
+
+    /// Stays: blocked by this fact, and this happens next.
+    fn wait(&self, obstacle: Obstacle, next: &str, steps: Vec<Step>) -> Next {
+        let trouble = self.seen.trouble.as_ref();
+        let trouble =
+            trouble.map_or_else(String::new, |t| format!(" (the last attempt failed: {t})"));
+        let sentence = words::Wait {
+            what: format!(
+                "Failover of {} to cluster {} waits in {}",
+                self.seen.group_title(),
+                self.seen.target.cluster,
+                self.state
+            ),
+            by: format!("{}{trouble}", obstacle.fact),
+            since: Some(self.since),
+            next,
+            command: obstacle.command,
+        };
+        let wait = Wait {
+            reason: obstacle.reason,
+            sentence: sentence.to_string(),
+            again: LOOK_AGAIN,
+        };
+        Next::Wait(wait, steps)
+    }
+
+    /// The next thing that happens if a state before the flip is not left in time.
+    fn or_gives_up(&self) -> String {
+        let how = if source_may_be_stopped(self.state) {
+            "rolls back"
+        } else {
+            "fails without having stopped anything"
+        };
+        format!(
+            "It goes on as soon as that is seen, and {how} at {}",
+            moment(self.deadline)
+        )
+    }
+
+    fn or_fails_resumable(&self) -> String {
+        format!(
+            "It goes on as soon as that is seen; at {} it fails, and a new FailoverRequest to cluster {} continues",
+            moment(self.deadline),
+            self.seen.target.cluster
+        )
+    }
+
+    fn command(&self, cluster: &str, what: &str) -> String {
+        format!("kubectl --context {cluster} {what}")
+    }
+
+    /// Gives up in the way that the state allows.
+    fn give_up(&self, reason: &'static str, why: String) -> Next {
+        let seen = self.seen;
+        if may_have_flipped(seen, self.state) {
+            let how = format!(
+                "Roles may already be on cluster {0}, so nothing is rolled back; create a new FailoverRequest with targetCluster {0} to continue.",
+                seen.target.cluster
+            );
+            Next::Fail {
+                cause: Cause::new(reason, format!("{why} {how}")),
+                rolled_back: Some(false),
+                resumable: Some(true),
+            }
+        } else if source_may_be_stopped(self.state) {
+            Next::RollBack(Cause::new(reason, why))
+        } else {
+            let how = format!(
+                "Nothing was stopped: the group stays on cluster {}.",
+                seen.source.cluster
+            );
+            Next::Fail {
+                cause: Cause::new(reason, format!("{why} {how}")),
+                rolled_back: None,
+                resumable: None,
+            }
+        }
+    }
+}
+
+/// Looks at the current state: first at what ends it from outside, then at what it is about.
+pub fn look(stage: &Stage, journal: &mut Journal) -> Next {
+    if let Some(end) = interruption(stage) {
+        return end;
+    }
+    match stage.state {
+        State::Validating => before::validating(stage, journal),
+        State::RunningPreHooks => before::running_pre_hooks(stage, journal),
+        State::StoppingOnSource => stop::stopping_on_source(stage, journal),
+        State::RemovingTaints => stop::removing_taints(stage, journal),
+        State::PromotingTarget => flip::promoting_target(stage, journal),
+        State::StartingOnTarget => flip::starting_on_target(stage, journal),
+        State::RunningPostHooks => flip::running_post_hooks(stage, journal),
+        State::Blocked => before::blocked(stage, journal),
+        State::RollingBack => rollback::rolling_back(stage),
+        // These are not looked at: they are before the lock, or after the end.
+        State::Pending | State::Completed | State::Failed => {
+            Next::Enter(State::Validating, "the lock is taken".into())
+        }
+    }
+}
+
+/// What ends a failover from outside: its group is gone, it is deleted, it is told to abort, or its
+/// time is over. After the flip only the time counts, and a state whose end can be observed is
+/// rather left than failed: see [`over_budget`].
+fn interruption(stage: &Stage) -> Option<Next> {
+    let seen = stage.seen;
+    if seen.group.is_none() {
+        let running = format!(
+            "{} was deleted while this failover ran in {}.",
+            seen.group_title(),
+            stage.state
+        );
+        let advice = format!(
+            "Nothing more is done; see whether its VMs run: kubectl get vm -A on clusters {} and {}.",
+            seen.source.cluster, seen.target.cluster
+        );
+        return Some(Next::Fail {
+            cause: Cause::new(reason::GROUP_NOT_FOUND, format!("{running} {advice}")),
+            rolled_back: Some(false),
+            resumable: None,
+        });
+    }
+    if stage.state == State::RollingBack || stage.state.is_past_flip() {
+        return None;
+    }
+    if seen.request.metadata.deletion_timestamp.is_some() && !seen.any_flipped() {
+        return Some(stage.give_up(
+            reason::DELETED,
+            "The FailoverRequest was deleted before the role flip.".into(),
+        ));
+    }
+    if seen.request.spec.abort && !seen.any_flipped() {
+        return Some(stage.give_up(
+            reason::ABORTED,
+            "Aborted by spec.abort before the role flip.".into(),
+        ));
+    }
+    (stage.now >= stage.deadline).then(|| over_budget(stage, "it had not come to the role flip"))
+}
+
+fn over_budget(stage: &Stage, what: &str) -> Next {
+    let why = format!(
+        "The budget of this failover ended at {} while {what} (state {} since {}).",
+        moment(stage.deadline),
+        stage.state,
+        moment(stage.since)
+    );
+    stage.give_up(reason::BUDGET_EXCEEDED, why)
+}
+
+/// Whether any member's role may be on the target: a point that no failover returns from.
+pub fn may_have_flipped(seen: &Observed, state: State) -> bool {
+    let cast = vms::cast(seen);
+    let mut requests = cast.iter().filter_map(|m| m.request);
+    state.is_past_flip() || requests.any(|r| seen.flipped(r))
+}
+
+/// Whether this state, or one before it, may have told the source to stop.
+fn source_may_be_stopped(state: State) -> bool {
+    matches!(
+        state,
+        State::StoppingOnSource | State::RemovingTaints | State::RollingBack
+    )
+}
+
+/// Tells a mirror what to do, if it was not told already. One that was not seen cannot be told.
+fn tell(side: &Side, desired: DesiredState) -> Vec<Step> {
+    match &side.mirror {
+        Seen::Present(mirror) if mirror.spec.desired_state != desired => {
+            vec![Step::SetDesiredState {
+                cluster: side.cluster.clone(),
+                desired,
+                resource_version: mirror.metadata.resource_version.clone(),
+            }]
+        }
+        _ => vec![],
+    }
+}
+
+fn mirror_command(stage: &Stage, side: &Side) -> String {
+    let what = format!(
+        "get protectiongroup -n {} {} -o yaml",
+        stage.seen.namespace(),
+        stage.seen.group_name()
+    );
+    stage.command(&side.cluster, &what)
+}
+
+fn target_silent(stage: &Stage, fact: String) -> Obstacle {
+    Obstacle {
+        reason: reason::CLUSTER_UNREACHABLE,
+        fact,
+        command: stage.command(&stage.seen.target.cluster, "get node"),
+    }
+}
+
+/// Records hooks that have ended. A failure that was passed over is told once as an event.
+fn passed_hooks(passed_over: &[String], journal: &mut Journal) {
+    let earlier = crate::conditions::get(&journal.status().conditions, reason::HOOKS_SUCCEEDED);
+    let mut failures: Vec<String> = earlier
+        .filter(|c| c.status == "False")
+        .map(|c| c.message.clone())
+        .into_iter()
+        .collect();
+    failures.extend(passed_over.iter().cloned());
+    if failures.is_empty() {
+        journal.fact(
+            reason::HOOKS_SUCCEEDED,
+            Truth::True,
+            "Succeeded",
+            "Every hook succeeded.",
+        );
+        return;
+    }
+    journal.fact(
+        reason::HOOKS_SUCCEEDED,
+        Truth::False,
+        reason::HOOK_FAILED,
+        &words::list(&failures),
+    );
+    for failure in passed_over {
+        journal.note(Note::warning(
+            reason::HOOK_FAILED,
+            format!("Passed over: {failure}."),
+        ));
+    }
+}
