@@ -1,1 +1,41 @@
-//! farshore-zone
+//! The process `protectionzone`: provisions ProtectionZones on the hub and on their two workload
+//! clusters [S1]. What is to be done is decided in `farshore_core::zone`; here it is looked at and
+//! carried out.
+
+mod claim;
+mod crds;
+mod credential;
+mod policy;
+mod probe;
+mod reconcile;
+mod removal;
+mod stack;
+mod watches;
+
+use farshore_api::meta::managers;
+use farshore_runtime::{Process, ProcessError, controller, leader};
+use kube::Api;
+use kube::runtime::watcher;
+
+/// Reporting component of this process's events, and its Lease.
+const CONTROLLER: &str = "protectionzone-controller";
+/// Field manager of all that this process writes [S1].
+const MANAGER: &str = managers::ZONE;
+/// Zones that are reconciled at the same time: one with a dead cluster must not hold up the others.
+const CONCURRENCY: u16 = 8;
+
+/// Runs the process until its shutdown.
+pub async fn run(process: Process) -> Result<(), ProcessError> {
+    leader::lead(&process, CONTROLLER, lead(&process)).await
+}
+
+async fn lead(process: &Process) -> Result<(), ProcessError> {
+    if !crds::bootstrap(process).await {
+        return Ok(());
+    }
+    let (watches, triggers) = watches::Watches::new(process);
+    let zones = Api::all(process.client.clone());
+    let reconciler = reconcile::Zones::new(process, watches)?;
+    controller::run(process, zones, watcher::Config::default(), reconciler, triggers, CONCURRENCY).await;
+    Ok(())
+}
