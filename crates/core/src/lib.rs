@@ -7,6 +7,7 @@
 pub mod conditions;
 pub mod drbd;
 pub mod failover;
+pub mod group;
 pub mod note;
 pub mod protection;
 pub mod placement;

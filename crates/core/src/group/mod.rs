@@ -1,0 +1,3 @@
+//! Groups of VMs that fail over as one.
+
+pub mod local;
