@@ -39,6 +39,15 @@ impl Rules {
             .flatten()
             .any(|r| r.rule.rule == rule && r.is_transition_rule)
     }
+
+    /// What errors call a rule: its message, or its text if it has none.
+    fn name<'a>(&'a self, rule: &'a str) -> &'a str {
+        let rules = self.compiled.validations.iter().flatten();
+        rules
+            .filter(|r| r.rule.rule == rule)
+            .find_map(|r| r.rule.message.as_deref())
+            .unwrap_or(rule)
+    }
 }
 
 /// The part of a schema that decides how values look to CEL, with the rules of the top level only
@@ -190,7 +199,7 @@ fn evaluate(
         if unchanged && !rules.is_transition(&failure.rule) {
             continue;
         }
-        errors.push(field_error(&rules.kind, &failure, path));
+        errors.push(field_error(rules, &failure, path));
     }
 }
 
@@ -213,10 +222,15 @@ fn visible(value: &Value) -> Value {
     Value::Object(entries.collect())
 }
 
-fn field_error(kind: &str, failure: &ValidationError, path: &str) -> FieldError {
+fn field_error(rules: &Rules, failure: &ValidationError, path: &str) -> FieldError {
     let detail = match failure.kind {
         ErrorKind::ValidationFailure => failure.message.trim().to_string(),
-        _ => format!("{} evaluating rule: {}", failure.message, failure.rule),
+        _ => {
+            let problem = failure
+                .message
+                .trim_start_matches("rule evaluation error: ");
+            format!("{problem} evaluating rule: {}", rules.name(&failure.rule))
+        }
     };
     let kind_of_error = match failure.reason.as_deref() {
         Some("FieldValueForbidden") => FieldErrorKind::Forbidden,
@@ -225,7 +239,13 @@ fn field_error(kind: &str, failure: &ValidationError, path: &str) -> FieldError 
         _ => FieldErrorKind::Invalid,
     };
     let below = failure.field_path.trim_start_matches('.');
-    let error = FieldError::new(below, kind_of_error, Some(kind.into()), detail).under(path);
+    let error = FieldError::new(
+        below,
+        kind_of_error,
+        Some(rules.kind.as_str().into()),
+        detail,
+    )
+    .under(path);
     if error.path.is_empty() {
         return FieldError {
             path: super::validate::NO_PATH.to_string(),

@@ -552,6 +552,15 @@ fn cel_rules_are_evaluated_with_their_messages() {
             "{new}\nwas {old:?}"
         );
     }
+    // A rule that cannot be evaluated fails.
+    let failed = messages(&rules, &object(json!({"min": 1})), None);
+    assert_eq!(failed.len(), 1);
+    assert!(
+        failed[0].starts_with(
+            r#"spec: Invalid value: "object": No such key: max evaluating rule: min must"#
+        ),
+        "{failed:?}"
+    );
     let named = json!({"metadata": {"name": "0123456789"}, "spec": ok});
     assert_eq!(
         messages(&rules, &named, None),

@@ -4,6 +4,7 @@
 mod age;
 mod builtin;
 mod cells;
+mod fields;
 mod jsonpath;
 mod pod;
 
