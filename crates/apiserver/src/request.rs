@@ -66,10 +66,6 @@ impl Query {
     pub fn flag(&self, key: &str) -> bool {
         matches!(self.get(key), Some("true" | "1"))
     }
-
-    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(k, v)| k == key && !v.is_empty()).map(|(_, v)| v.as_str())
-    }
 }
 
 /// Percent-decoding; a broken escape stays as it is.

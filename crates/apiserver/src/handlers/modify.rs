@@ -218,7 +218,7 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let version = meta::resource_version(&applied).to_owned();
     let uid = meta::uid(&applied).to_owned();
     meta::unset(&mut applied, "resourceVersion");
-    let mut next = |live: Option<&Value>| -> ApiResult<Value> {
+    let next = |live: Option<&Value>| -> ApiResult<Value> {
         let made = ssa::apply(live, &applied, schema.as_deref(), &manager, subresource, &api_version, force, &now);
         let mut new = made.map_err(|refused| apply_error(&refused))?;
         if live.is_some() && !version.is_empty() {
