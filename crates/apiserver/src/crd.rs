@@ -135,6 +135,11 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Whether the CRD of that name is being deleted.
+pub(crate) fn is_terminating(server: &Server, name: &str) -> bool {
+    server.store.get(TABLE, &Key::new("", name)).is_some_and(|crd| meta::is_deleting(&crd.value))
+}
+
 /// Marks a CRD that is being deleted: it waits until its objects are gone.
 pub(crate) fn mark_deleting(crd: &mut Value, now: &str) {
     let mut finalizers = meta::finalizers(crd);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Entries kept before the oldest are dropped.
-const KEPT: usize = 100_000;
+const KEPT: usize = 20_000;
 
 /// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ struct Ring {
     entries: VecDeque<LogEntry>,
 }
 
-/// A handle on the log of one server; clones share it. The newest 100 000 entries are kept.
+/// A handle on the log of one server; clones share it. The newest 20 000 entries are kept.
 #[derive(Clone, Default)]
 pub struct RequestLog(Arc<Mutex<Ring>>);
 

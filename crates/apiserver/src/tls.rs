@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::server::Server;
 use crate::service::ApiService;
 
+/// HTTP/2 streams that one connection may have open.
+const MAX_STREAMS: u32 = 1000;
+
 /// A certificate chain and its key.
 pub struct Tls {
     /// The server certificate first.
@@ -99,7 +102,10 @@ async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStrea
     let serve = async {
         let stream = acceptor.accept(stream).await?;
         let service = TowerToHyperService::new(ApiService::new(server, None));
-        hyper_util::server::conn::auto::Builder::new(TokioExecutor::new()).serve_connection_with_upgrades(TokioIo::new(stream), service).await
+        let mut http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+        // One connection carries all watches of a process.
+        http.http2().max_concurrent_streams(MAX_STREAMS);
+        http.serve_connection(TokioIo::new(stream), service).await
     };
     tokio::select! {
         biased;

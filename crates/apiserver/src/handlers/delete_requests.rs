@@ -34,6 +34,9 @@ pub(crate) fn one(call: &mut Call) -> ApiResult<Reply> {
 }
 
 pub(crate) fn collection(call: &mut Call) -> ApiResult<Reply> {
+    if call.resource.namespaced && call.target.namespace.is_empty() {
+        return Err(ApiError::method_not_allowed());
+    }
     let mut options = options(call)?;
     // Preconditions name one object.
     options.uid = None;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::write::{Managed, Unknown, Writer, Written};
 use super::{Call, Reply, read};
 use crate::error::{ApiError, ApiResult};
+use crate::schema::{FieldError, FieldErrorKind};
 use crate::store::Key;
 use crate::strategy::Endpoint;
 use crate::{access, body, crd, meta, negotiate, patch, ssa};
@@ -76,17 +77,11 @@ fn reply(call: &Call, code: u16, written: &Written, warnings: Vec<String>) -> Re
 }
 
 pub(crate) fn create(call: &mut Call) -> ApiResult<Reply> {
-    if !call.target.name.is_empty() {
+    let namespace = call.target.namespace.clone();
+    if !call.target.name.is_empty() || (call.resource.namespaced && namespace.is_empty()) {
         return Err(ApiError::method_not_allowed());
     }
     let object = decode(call)?;
-    let mut namespace = call.target.namespace.clone();
-    if call.resource.namespaced && namespace.is_empty() {
-        namespace = meta::namespace(&object).to_owned();
-        if namespace.is_empty() {
-            return Err(ApiError::bad_request("an empty namespace may not be set during creation"));
-        }
-    }
     let (written, warnings) = run(call, false, |w| w.create(object, &namespace, Managed::Track))?;
     Ok(reply(call, 201, &written, warnings))
 }
@@ -112,7 +107,9 @@ pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         return Ok(reply(call, 201, &written, warnings));
     }
     if exists && !unconditional && meta::resource_version(&object).is_empty() {
-        let error = crate::schema::FieldError::invalid("metadata.resourceVersion", json!(0), "must be specified for an update");
+        // Kubernetes prints the missing version as a Go number.
+        let why = "0x0: must be specified for an update";
+        let error = FieldError::new("metadata.resourceVersion", FieldErrorKind::Invalid, None, why);
         return Err(ApiError::invalid(&call.resource, &key.name, &[error]));
     }
     let (written, warnings) = run(call, false, |w| w.update(&key, endpoint, Managed::Track, &mut |_| Ok(object.clone())))?;

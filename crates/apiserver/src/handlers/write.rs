@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::convert;
+use crate::crd;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
 use crate::names;
@@ -74,6 +75,10 @@ impl Writer<'_> {
         }
         if !matches!(meta::resource_version(&object), "" | "0") {
             return Err(ApiError::new(500, "InternalError", "resourceVersion should not be set on objects to be created"));
+        }
+        if self.resource.is_custom() && crd::is_terminating(self.server, &self.resource.table) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::new(405, "MethodNotAllowed", why));
         }
         let sent = meta::namespace(&object).to_owned();
         if self.resource.namespaced {

@@ -7,3 +7,4 @@ mod kubectl;
 mod listing;
 mod support;
 mod watching;
+mod wire;
