@@ -24,6 +24,7 @@ pub mod components {
     pub const MANAGER_CONTROL_PLANE: &str = "manager-control-plane";
     pub const WORKLOAD_CONTROL_PLANE: &str = "workload-control-plane";
     pub const DRBD_NODE_AGENT: &str = "drbd-node-agent";
+    pub const DRBD_ANCHOR: &str = "drbd-anchor";
 }
 
 /// Annotations.

@@ -1,0 +1,175 @@
+//! How well a pair replicates, read from the DRBDResources of both sides.
+
+use farshore_api::DRBDResource;
+use farshore_api::conditions::request as condition;
+use farshore_api::drbd::{ConnectionState, DiskState, ReplicationState, Role};
+use farshore_api::drbd_resource::DRBDVolumeStatusEntry;
+use farshore_api::protection_request::{DiskStates, ProtectedVolume};
+
+use super::Side;
+use super::roles;
+
+/// Health of a pair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Health {
+    /// The volumes with their progress.
+    pub volumes: Vec<ProtectedVolume>,
+    /// Least progress, 0 to 100; 100 only when all volumes are in sync on both sides.
+    pub percent: i32,
+    /// Whether every volume is connected, as far as known.
+    pub connected: Option<bool>,
+    /// Whether both sides answer and say that every volume is in sync.
+    pub in_sync: bool,
+    /// Whether a kernel reported split brain.
+    pub split_brain: bool,
+    /// What is wrong; `None` when in sync with the source Primary.
+    pub trouble: Option<Trouble>,
+}
+
+/// What is wrong with a pair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trouble {
+    /// Reason of a condition.
+    pub reason: &'static str,
+    /// A clause that names the object and its state.
+    pub by: String,
+}
+
+impl Trouble {
+    fn new(reason: &'static str, by: String) -> Self {
+        Self { reason, by }
+    }
+}
+
+fn entry(resource: Option<&DRBDResource>, index: usize) -> Option<&DRBDVolumeStatusEntry> {
+    let index = i32::try_from(index).ok()?;
+    resource?.status.as_ref()?.volumes.iter().find(|v| v.index == index)
+}
+
+fn established(entry: &DRBDVolumeStatusEntry) -> bool {
+    entry.connection_state == ConnectionState::Connected
+        && entry.replication_state == ReplicationState::Established
+        && entry.disk_state == DiskState::UpToDate
+        && entry.peer_disk_state == DiskState::UpToDate
+        && entry.out_of_sync_bytes == 0
+}
+
+/// Looks at a pair: `source` is Primary at `epoch` when all is well.
+pub fn of(
+    volumes: &[ProtectedVolume],
+    (source, s): (&str, &Side),
+    (target, t): (&str, &Side),
+    epoch: i64,
+) -> Health {
+    let (primary, standby) = (s.resource.present(), t.resource.present());
+    let mut in_sync = !volumes.is_empty();
+    let mut connected = Some(true);
+    let mut percent = 100;
+    let mut seen = Vec::new();
+    for (index, volume) in volumes.iter().enumerate() {
+        let (here, there) = (entry(primary, index), entry(standby, index));
+        let volume_in_sync = here.is_some_and(established) && there.is_some_and(established);
+        in_sync &= volume_in_sync;
+        let either = here.or(there);
+        let up = either.map(|e| e.connection_state == ConnectionState::Connected);
+        connected = match (connected, up) {
+            (Some(all), Some(up)) => Some(all && up),
+            (Some(false), None) => Some(false),
+            _ => None,
+        };
+        let mut progress = either.map(|e| e.sync_percent.clamp(0, 100));
+        if !volume_in_sync {
+            progress = progress.map(|p| p.min(99));
+        }
+        percent = percent.min(progress.unwrap_or(0));
+        seen.push(ProtectedVolume {
+            sync_percent: progress,
+            out_of_sync_bytes: either.map(|e| e.out_of_sync_bytes),
+            connection_state: either.map(|e| e.connection_state),
+            disk_state: either.map(|_| DiskStates {
+                source: here.map(|e| e.disk_state).or(there.map(|e| e.peer_disk_state)),
+                target: there.map(|e| e.disk_state).or(here.map(|e| e.peer_disk_state)),
+            }),
+            ..volume.clone()
+        });
+    }
+    let split_brain = [primary, standby]
+        .into_iter()
+        .flatten()
+        .any(|r| r.status.as_ref().and_then(|s| s.split_brain) == Some(true));
+    let mut health = Health { volumes: seen, percent, connected, in_sync, split_brain, trouble: None };
+    health.trouble = trouble(&health, (source, s), (target, t), epoch);
+    health
+}
+
+fn trouble(
+    health: &Health,
+    (source, s): (&str, &Side),
+    (target, t): (&str, &Side),
+    epoch: i64,
+) -> Option<Trouble> {
+    for (cluster, side) in [(source, s), (target, t)] {
+        if let Some(why) = side.resource.unknown() {
+            let by = format!("cluster {cluster} does not answer ({why})");
+            return Some(Trouble::new(condition::CLUSTER_UNREACHABLE, by));
+        }
+        if side.resource.is_absent() {
+            let by = format!("the DRBDResource of cluster {cluster} is gone");
+            return Some(Trouble::new("ResourceMissing", by));
+        }
+    }
+    let name = |side: &Side| {
+        let resource = side.resource.present();
+        resource.map_or(String::new(), |r| {
+            let (namespace, name) = (&r.metadata.namespace, &r.metadata.name);
+            format!("{}/{}", namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
+        })
+    };
+    if health.split_brain {
+        let by = format!("DRBD reports split brain on DRBDResource {}", name(s));
+        return Some(Trouble::new(condition::SPLIT_BRAIN_DETECTED, by));
+    }
+    if !roles::seen(&s.resource, Role::Primary, epoch) {
+        let role = s.resource.present().and_then(|r| r.status.as_ref()?.role).unwrap_or(Role::Unknown);
+        let by = format!("DRBDResource {} (cluster {source}) is {role} instead of Primary", name(s));
+        return Some(Trouble::new("NotPrimary", by));
+    }
+    if health.connected != Some(true) {
+        let by = format!("DRBDResource {} (cluster {source}) is not connected to its peer on {target}", name(s));
+        return Some(Trouble::new(condition::PEER_DISCONNECTED, by));
+    }
+    if !health.in_sync {
+        let volume = health.volumes.iter().find(|v| v.sync_percent != Some(100));
+        let which = volume.map_or(String::new(), |v| {
+            let states = v.disk_state.clone().unwrap_or_default();
+            let state = |s: Option<DiskState>| s.map_or("not reported", DiskState::as_str);
+            format!(
+                "volume {} is {} on {source} and {} on {target}",
+                v.name,
+                state(states.source),
+                state(states.target)
+            )
+        });
+        return Some(Trouble::new(condition::RESYNCING, which));
+    }
+    None
+}
+
+/// Whether the frontend PVCs of a side are ready for a VM.
+pub fn frontend_ready(side: &Side) -> bool {
+    side.resource.present().and_then(|r| r.status.as_ref()).is_some_and(|s| {
+        crate::conditions::is_true(&s.conditions, farshore_api::conditions::resource::FRONTEND_READY)
+    })
+}
+
+/// Whether a side is bound to a node and knows its address.
+pub fn bound(side: &Side) -> bool {
+    side.resource
+        .present()
+        .is_some_and(|r| r.spec.node_name.is_some() && r.spec.local.is_some())
+}
+
+/// Node that a side is bound to.
+pub fn node(side: &Side) -> Option<&str> {
+    side.resource.present()?.spec.node_name.as_deref()
+}

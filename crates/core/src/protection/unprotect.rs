@@ -1,0 +1,218 @@
+//! Unprotecting: the VM goes back to its own disks, everything that protection made is removed.
+//! Nothing is taken for gone on a cluster that does not answer: while a peer is unreachable the
+//! deletion waits, since an orphaned standby could be started by hand.
+
+use farshore_api::DRBDResource;
+use farshore_api::conditions::request as condition;
+use farshore_api::drbd::{DiskState, Role};
+use farshore_api::meta::{annotations, labels};
+use farshore_api::protection_request::ProtectionPhase;
+use serde_json::Value;
+
+use super::scene::Scene;
+use super::{Decision, MOVING, Step, disks};
+use crate::conditions::Truth;
+use crate::words::Wait;
+use crate::{Seen, vm};
+
+pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
+    decision.requeue = Some(MOVING);
+    if let Some(failover) = &scene.seen.locked_by {
+        let message = format!("ProtectionRequest {} is part of active FailoverRequest {failover}", scene.request);
+        return scene.set(decision, condition::PROTECTED, Truth::False, "FailoverActive", message);
+    }
+    if decision.status.phase != Some(ProtectionPhase::Unprotecting) {
+        // Written first: groups let go of the VM when they see it.
+        decision.status.phase = Some(ProtectionPhase::Unprotecting);
+        let message = format!("VirtualMachine {} goes back to its own disks", scene.vm);
+        return scene.set(decision, condition::PROTECTED, Truth::False, "Unprotecting", message);
+    }
+    if let Some((cluster, why)) = scene.unknown() {
+        let what = format!(
+            "ProtectionRequest {} is not removed, since what it made on both clusters must be removed with it",
+            scene.request
+        );
+        let told = scene.unreachable(what, cluster, why);
+        let truth = (condition::PROTECTED, Truth::False, condition::CLUSTER_UNREACHABLE);
+        return scene.wait(decision, truth, told);
+    }
+    match next(scene, decision) {
+        Ok(steps) => decision.steps.extend(steps),
+        Err(told) => scene.wait(decision, (condition::PROTECTED, Truth::False, "Unprotecting"), *told),
+    }
+}
+
+type Next = Result<Vec<Step>, Box<Wait<'static>>>;
+
+fn wait(scene: &Scene, by: String, next: &'static str, command: String) -> Next {
+    let what = format!("VirtualMachine {} is not unprotected yet", scene.vm);
+    Err(Box::new(Wait { what, by, since: None, next, command }))
+}
+
+/// The next steps, from what is left.
+fn next(scene: &Scene, decision: &Decision) -> Next {
+    for (cluster, side) in [(scene.source, scene.s), (scene.target, scene.t)] {
+        if side.mirrored.present() == Some(&true) {
+            return wait(
+                scene,
+                format!("a ProtectionGroup on cluster {cluster} still runs the VM"),
+                "It goes on as soon as the group has let go of it",
+                format!("kubectl --context {cluster} -n dr-{} get protectiongroups", scene.zone_name),
+            );
+        }
+    }
+    if let Seen::Present(machine) = &scene.s.vm {
+        let volumes = &decision.status.volumes;
+        let swapped = disks::is_swapped_in_part(machine, volumes);
+        if swapped {
+            if let Some(state) = not_current(scene.s.resource.present()) {
+                return wait(
+                    scene,
+                    format!("the disks on cluster {} are {state}, so the VM would go back to old data", scene.source),
+                    "It goes on as soon as they are UpToDate; spec.sourceCluster names the side that keeps the data",
+                    scene.look_at_resource(scene.source),
+                );
+            }
+            if !vm::is_halted(machine) {
+                return Ok(stop(scene, machine));
+            }
+            if !scene.s.vmi.is_absent() {
+                return wait(
+                    scene,
+                    format!("the VM still runs on cluster {}", scene.source),
+                    "It goes on as soon as the VM has stopped; it is started again at the end",
+                    scene.look_at_vm(scene.source),
+                );
+            }
+        }
+        let restored = restored(machine);
+        if let Some(patch) = vm::patch(machine, &restored) {
+            let purpose = "give it back its own disks";
+            return Ok(vec![Step::PatchVm { cluster: scene.source.into(), purpose, patch }]);
+        }
+    }
+    if let Some(steps) = release_standby_vm(scene)? {
+        return Ok(steps);
+    }
+    tear_down(scene, decision)
+}
+
+/// State of the source's disks when they do not hold the newest data.
+fn not_current(resource: Option<&DRBDResource>) -> Option<DiskState> {
+    let status = resource?.status.as_ref()?;
+    // A Primary serves its VM from wherever the newest data is.
+    let state = status.disk_state?;
+    (state != DiskState::UpToDate && status.role != Some(Role::Primary) || state < DiskState::Consistent)
+        .then_some(state)
+}
+
+fn stop(scene: &Scene, machine: &Value) -> Vec<Step> {
+    let mut new = machine.clone();
+    vm::halt(&mut new);
+    vm::annotate(&mut new, annotations::RESTART, Some("true"));
+    let patch = vm::patch(machine, &new);
+    let purpose = "stop it to give it back its own disks";
+    patch.map(|patch| Step::PatchVm { cluster: scene.source.into(), purpose, patch }).into_iter().collect()
+}
+
+/// The VM without protection; it remembers how it ran only if it is to be started again.
+fn restored(machine: &Value) -> Value {
+    let mut new = machine.clone();
+    disks::restore(&mut new);
+    if vm::annotation(&new, annotations::RESTART).is_none() {
+        vm::annotate(&mut new, annotations::RUN_STRATEGY, None);
+    }
+    new
+}
+
+/// Deletes the standby VM if the product made it; else gives it back its own disks.
+fn release_standby_vm(scene: &Scene) -> Result<Option<Vec<Step>>, Box<Wait<'static>>> {
+    let Seen::Present(standby) = &scene.t.vm else { return Ok(None) };
+    let ours = disks::creator(standby) == Some(&scene.owner());
+    if ours && !scene.keeps_standby() {
+        if !vm::is_halted(standby) || !scene.t.vmi.is_absent() {
+            return wait(
+                scene,
+                format!("the standby VM runs on cluster {}", scene.target),
+                "It goes on as soon as that VM has stopped",
+                scene.look_at_vm(scene.target),
+            )
+            .map(Some);
+        }
+        if standby.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null) {
+            return Ok(Some(vec![Step::DeleteVm { cluster: scene.target.into() }]));
+        }
+        return wait(
+            scene,
+            format!("the standby VM on cluster {} is being deleted", scene.target),
+            "It goes on as soon as it is gone",
+            scene.look_at_vm(scene.target),
+        )
+        .map(Some);
+    }
+    let protected = disks::owner(standby) == Some(&scene.owner());
+    let patch = vm::patch(standby, &restored(standby)).filter(|_| protected);
+    let purpose = "give it back its own disks";
+    Ok(patch.map(|patch| vec![Step::PatchVm { cluster: scene.target.into(), purpose, patch }]))
+}
+
+/// Removes the pair, then what stood behind it, then starts the VM and lets the request go.
+fn tear_down(scene: &Scene, decision: &Decision) -> Next {
+    let mut steps = Vec::new();
+    let mut left = Vec::new();
+    for (cluster, side) in [(scene.source, scene.s), (scene.target, scene.t)] {
+        match side.resource.present() {
+            Some(resource) if resource.metadata.deletion_timestamp.is_none() => {
+                steps.push(Step::DeleteResource { cluster: cluster.into() });
+                left.push(cluster);
+            }
+            Some(_) => left.push(cluster),
+            None => {}
+        }
+    }
+    // The VM can have its disks as soon as its own side let go of them.
+    if !left.contains(&scene.source)
+        && let Seen::Present(machine) = &scene.s.vm
+        && vm::annotation(machine, annotations::RESTART).is_some()
+    {
+        let mut new = machine.clone();
+        vm::resume(&mut new);
+        vm::annotate(&mut new, annotations::RESTART, None);
+        if let Some(patch) = vm::patch(machine, &new) {
+            let purpose = "start it again from its own disks";
+            steps.push(Step::PatchVm { cluster: scene.source.into(), purpose, patch });
+        }
+    }
+    if !steps.is_empty() {
+        return Ok(steps);
+    }
+    if let Some(cluster) = left.first() {
+        return wait(
+            scene,
+            format!(
+                "DRBDResource {}/{} (cluster {cluster}) is being torn down by its node",
+                scene.vm.namespace, scene.resource
+            ),
+            "It goes on as soon as the node agent has taken DRBD down",
+            scene.look_at_resource(cluster),
+        );
+    }
+    if !scene.keeps_standby() {
+        for volume in &decision.status.volumes {
+            let Some(Seen::Present(claim)) = scene.t.pvcs.get(&volume.pvc) else { continue };
+            let maker = claim.metadata.labels.as_ref().and_then(|l| l.get(labels::PROTECTION_REQUEST));
+            if maker.map(String::as_str) == Some(scene.request) && claim.metadata.deletion_timestamp.is_none() {
+                steps.push(Step::DeletePvc { cluster: scene.target.into(), name: volume.pvc.clone() });
+            }
+        }
+    }
+    for (cluster, side) in [(scene.source, scene.s), (scene.target, scene.t)] {
+        if side.secret.present().is_some() {
+            steps.push(Step::DeleteSecret { cluster: cluster.into() });
+        }
+    }
+    if steps.is_empty() {
+        steps.push(Step::RemoveFinalizer);
+    }
+    Ok(steps)
+}
