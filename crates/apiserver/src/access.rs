@@ -26,7 +26,11 @@ const POLICY: [&str; 4] = [
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
 
 /// The user behind a request: by bearer token, or anonymous; impersonation headers change it.
-pub(crate) fn authenticate(server: &Arc<Server>, headers: &HeaderMap, fallback: Option<&str>) -> ApiResult<User> {
+pub(crate) fn authenticate(
+    server: &Arc<Server>,
+    headers: &HeaderMap,
+    fallback: Option<&str>,
+) -> ApiResult<User> {
     let user = match auth::bearer(headers, fallback)? {
         None => User::anonymous(),
         Some(token) => user_of(server, &token).ok_or_else(ApiError::unauthorized)?,
@@ -37,11 +41,16 @@ pub(crate) fn authenticate(server: &Arc<Server>, headers: &HeaderMap, fallback: 
 /// The user a token stands for, while it is valid.
 pub(crate) fn user_of(server: &Server, token: &str) -> Option<User> {
     let grant = server.tokens.get(token)?;
-    if grant.expires.is_some_and(|at| at <= server.now().as_second()) {
+    if grant
+        .expires
+        .is_some_and(|at| at <= server.now().as_second())
+    {
         return None;
     }
     if let Some((namespace, name)) = &grant.account {
-        let account = server.store.get("serviceaccounts", &Key::new(namespace, name))?;
+        let account = server
+            .store
+            .get("serviceaccounts", &Key::new(namespace, name))?;
         if meta::uid(&account.value) != grant.user.uid {
             return None;
         }
@@ -50,17 +59,27 @@ pub(crate) fn user_of(server: &Server, token: &str) -> Option<User> {
 }
 
 /// What a TokenReview learns about a token: its user, and which of the audiences it is meant for.
-pub(crate) fn review_token(server: &Server, token: &str, audiences: &[String]) -> Result<(Identity, Vec<String>), String> {
+pub(crate) fn review_token(
+    server: &Server,
+    token: &str,
+    audiences: &[String],
+) -> Result<(Identity, Vec<String>), String> {
     let invalid = || "invalid bearer token".to_owned();
     let user = user_of(server, token).ok_or_else(invalid)?;
-    let mut meant = server.tokens.get(token).map(|g| g.audiences).unwrap_or_default();
+    let mut meant = server
+        .tokens
+        .get(token)
+        .map(|g| g.audiences)
+        .unwrap_or_default();
     if meant.is_empty() {
         meant.push(AUDIENCE.into());
     }
     if !audiences.is_empty() {
         meant.retain(|a| audiences.contains(a));
         if meant.is_empty() {
-            return Err(format!("invalid bearer token, token audiences do not match {audiences:?}"));
+            return Err(format!(
+                "invalid bearer token, token audiences do not match {audiences:?}"
+            ));
         }
     }
     Ok((identity(&user), meant))
@@ -68,16 +87,38 @@ pub(crate) fn review_token(server: &Server, token: &str, audiences: &[String]) -
 
 /// A user as reviews show it.
 pub(crate) fn identity(user: &User) -> Identity {
-    Identity { username: user.name.clone(), uid: user.uid.clone(), groups: user.groups.clone(), ..Identity::default() }
+    Identity {
+        username: user.name.clone(),
+        uid: user.uid.clone(),
+        groups: user.groups.clone(),
+        ..Identity::default()
+    }
 }
 
 fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResult<User> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
-    let Some(name) = text("impersonate-user") else { return Ok(user) };
-    let groups: Vec<String> = headers.get_all("impersonate-group").iter().filter_map(|v| v.to_str().ok()).map(str::to_owned).collect();
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|v| v.to_str().ok())
+            .map(str::to_owned)
+    };
+    let Some(name) = text("impersonate-user") else {
+        return Ok(user);
+    };
+    let groups: Vec<String> = headers
+        .get_all("impersonate-group")
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .map(str::to_owned)
+        .collect();
     let wanted = std::iter::once(("users", &name)).chain(groups.iter().map(|g| ("groups", g)));
     for (resource, name) in wanted {
-        let target = Target { version: "v1".into(), resource: resource.into(), name: name.clone(), ..Target::default() };
+        let target = Target {
+            version: "v1".into(),
+            resource: resource.into(),
+            name: name.clone(),
+            ..Target::default()
+        };
         authorize(server, &user, "impersonate", &target)?;
     }
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
@@ -86,25 +127,40 @@ fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResu
 
 /// The user as the rules see it.
 pub(crate) fn subject(user: &User) -> rbac::User<'_> {
-    rbac::User { name: &user.name, groups: &user.groups }
+    rbac::User {
+        name: &user.name,
+        groups: &user.groups,
+    }
 }
 
 /// Decides by the stored roles and bindings; without RBAC everything is allowed.
 pub(crate) fn decide(server: &Server, user: rbac::User<'_>, attributes: &Attributes) -> Decision {
     if !server.rbac {
-        return Decision { allowed: true, reason: "this server does not check access".into() };
+        return Decision {
+            allowed: true,
+            reason: "this server does not check access".into(),
+        };
     }
     with_policy(server, |policy| rbac::allowed(user, attributes, policy))
 }
 
 /// Gives the rules of a user in a namespace to `use_rules`.
-pub(crate) fn with_rules<T>(server: &Server, user: &User, namespace: &str, use_rules: impl FnOnce(Granted<'_>) -> T) -> T {
-    with_policy(server, |policy| use_rules(rbac::granted(subject(user), namespace, policy)))
+pub(crate) fn with_rules<T>(
+    server: &Server,
+    user: &User,
+    namespace: &str,
+    use_rules: impl FnOnce(Granted<'_>) -> T,
+) -> T {
+    with_policy(server, |policy| {
+        use_rules(rbac::granted(subject(user), namespace, policy))
+    })
 }
 
 fn with_policy<T>(server: &Server, use_policy: impl FnOnce(&Policy<'_>) -> T) -> T {
     let stored: [Vec<Arc<Stored>>; 4] = POLICY.map(|table| server.store.list(table, None).objects);
-    let [roles, cluster_roles, role_bindings, cluster_role_bindings] = stored.each_ref().map(|l| l.iter().map(|o| &o.value).collect::<Vec<&Value>>());
+    let [roles, cluster_roles, role_bindings, cluster_role_bindings] = stored
+        .each_ref()
+        .map(|l| l.iter().map(|o| &o.value).collect::<Vec<&Value>>());
     let policy = Policy {
         roles: &roles,
         cluster_roles: &cluster_roles,
@@ -115,10 +171,19 @@ fn with_policy<T>(server: &Server, use_policy: impl FnOnce(&Policy<'_>) -> T) ->
 }
 
 /// Checks a request for a resource.
-pub(crate) fn authorize(server: &Server, user: &User, verb: &str, target: &Target) -> ApiResult<()> {
+pub(crate) fn authorize(
+    server: &Server,
+    user: &User,
+    verb: &str,
+    target: &Target,
+) -> ApiResult<()> {
     // A Namespace object counts as lying in itself, so that a Role in it can allow it.
     let itself = target.group.is_empty() && target.resource == "namespaces";
-    let namespace = if itself { &target.name } else { &target.namespace };
+    let namespace = if itself {
+        &target.name
+    } else {
+        &target.namespace
+    };
     check(
         server,
         user,
@@ -137,7 +202,15 @@ pub(crate) fn authorize(server: &Server, user: &User, verb: &str, target: &Targe
 /// Checks a request for a path that is not a resource.
 pub(crate) fn authorize_path(server: &Server, user: &User, parts: &Parts) -> ApiResult<()> {
     let verb = parts.method.as_str().to_ascii_lowercase();
-    check(server, user, &Attributes { verb, path: parts.uri.path().into(), ..Attributes::default() })
+    check(
+        server,
+        user,
+        &Attributes {
+            verb,
+            path: parts.uri.path().into(),
+            ..Attributes::default()
+        },
+    )
 }
 
 fn check(server: &Server, user: &User, attributes: &Attributes) -> ApiResult<()> {
@@ -149,5 +222,10 @@ fn check(server: &Server, user: &User, attributes: &Attributes) -> ApiResult<()>
         return Ok(());
     }
     let message = rbac::forbidden_message(&user.name, attributes, &decision.reason);
-    Err(ApiError::denied(message, &attributes.group, &attributes.resource, &attributes.name))
+    Err(ApiError::denied(
+        message,
+        &attributes.group,
+        &attributes.resource,
+        &attributes.name,
+    ))
 }

@@ -23,7 +23,11 @@ pub(crate) struct User {
 
 impl User {
     pub fn anonymous() -> Self {
-        Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()], uid: String::new() }
+        Self {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+            uid: String::new(),
+        }
     }
 
     /// A user with these groups and `system:authenticated`.
@@ -32,13 +36,20 @@ impl User {
         if !groups.iter().any(|g| g == AUTHENTICATED) {
             groups.push(AUTHENTICATED.into());
         }
-        Self { name: name.into(), groups, uid: String::new() }
+        Self {
+            name: name.into(),
+            groups,
+            uid: String::new(),
+        }
     }
 
     /// The user behind a ServiceAccount.
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> Self {
         let group = format!("system:serviceaccounts:{namespace}");
-        let mut user = Self::new(&format!("system:serviceaccount:{namespace}:{name}"), &["system:serviceaccounts", &group]);
+        let mut user = Self::new(
+            &format!("system:serviceaccount:{namespace}:{name}"),
+            &["system:serviceaccounts", &group],
+        );
         user.uid = uid.into();
         user
     }
@@ -84,7 +95,10 @@ pub(crate) fn bearer(headers: &HeaderMap, fallback: Option<&str>) -> ApiResult<O
         None => Ok(fallback.map(str::to_owned)),
         Some(value) => {
             let text = value.to_str().unwrap_or_default();
-            let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, t)| t.trim().to_owned());
+            let token = text
+                .split_once(' ')
+                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+                .map(|(_, t)| t.trim().to_owned());
             token.map(Some).ok_or_else(ApiError::unauthorized)
         }
     }

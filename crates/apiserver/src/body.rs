@@ -47,7 +47,9 @@ pub(crate) fn decode(content_type: &str, body: &[u8]) -> ApiResult<Value> {
     match content_type {
         "application/json" | "*/*" | "" => json(body),
         "application/yaml" => yaml(body),
-        "application/vnd.kubernetes.protobuf" => protobuf::to_json(body).map_err(ApiError::bad_request),
+        "application/vnd.kubernetes.protobuf" => {
+            protobuf::to_json(body).map_err(ApiError::bad_request)
+        }
         other => Err(ApiError::unsupported_media_type(format!(
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf (got {other})"
         ))),
@@ -56,7 +58,8 @@ pub(crate) fn decode(content_type: &str, body: &[u8]) -> ApiResult<Value> {
 
 /// Decodes JSON.
 pub(crate) fn json(body: &[u8]) -> ApiResult<Value> {
-    serde_json::from_slice(body).map_err(|e| ApiError::bad_request(format!("error decoding request body: {e}")))
+    serde_json::from_slice(body)
+        .map_err(|e| ApiError::bad_request(format!("error decoding request body: {e}")))
 }
 
 /// Decodes YAML, of which JSON is a subset.
@@ -66,6 +69,8 @@ pub(crate) fn yaml(body: &[u8]) -> ApiResult<Value> {
     {
         return Ok(value);
     }
-    let text = std::str::from_utf8(body).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
-    serde_saphyr::from_str(text).map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))
+    let text = std::str::from_utf8(body)
+        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+    serde_saphyr::from_str(text)
+        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))
 }

@@ -23,7 +23,11 @@ const RENAMED: [(&str, &str); 5] = [
 ];
 
 /// A stored object as the client's version shows it.
-pub(crate) fn view<'a>(resource: &ResourceInfo, version: &VersionInfo, stored: &'a Stored) -> Cow<'a, Value> {
+pub(crate) fn view<'a>(
+    resource: &ResourceInfo,
+    version: &VersionInfo,
+    stored: &'a Stored,
+) -> Cow<'a, Value> {
     let same_schema = match resource.origin {
         Origin::Builtin => true,
         Origin::Crd { generation, .. } => stored.schema == generation,
@@ -64,7 +68,9 @@ fn rename(map: &mut Map<String, Value>, from: &str, to: &str) {
 }
 
 fn to_events_face(event: &mut Value) {
-    let Some(map) = event.as_object_mut() else { return };
+    let Some(map) = event.as_object_mut() else {
+        return;
+    };
     for (core, face) in RENAMED {
         rename(map, core, face);
     }
@@ -73,7 +79,9 @@ fn to_events_face(event: &mut Value) {
 }
 
 fn to_core_face(event: &mut Value) {
-    let Some(map) = event.as_object_mut() else { return };
+    let Some(map) = event.as_object_mut() else {
+        return;
+    };
     for (core, face) in RENAMED {
         rename(map, face, core);
     }

@@ -22,20 +22,34 @@ const PLURAL: &str = "customresourcedefinitions";
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    meta::field(object, path).and_then(Value::as_str).unwrap_or("")
+    meta::field(object, path)
+        .and_then(Value::as_str)
+        .unwrap_or("")
 }
 
 fn strings(object: &Value, path: &str) -> Vec<String> {
     let list = meta::field(object, path).and_then(Value::as_array);
-    list.map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
+    list.map(|l| {
+        l.iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    })
+    .unwrap_or_default()
 }
 
 fn versions(crd: &Value) -> &[Value] {
-    meta::field(crd, "spec.versions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    meta::field(crd, "spec.versions")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 fn storage_version(crd: &Value) -> &str {
-    versions(crd).iter().find(|v| v["storage"] == true).and_then(|v| v["name"].as_str()).unwrap_or("")
+    versions(crd)
+        .iter()
+        .find(|v| v["storage"] == true)
+        .and_then(|v| v["name"].as_str())
+        .unwrap_or("")
 }
 
 /// Fills in names and conversion, and records the storage version in the status.
@@ -72,10 +86,18 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if group.is_empty() {
         errors.push(FieldError::required("spec.group", ""));
     } else if !group.contains('.') {
-        errors.push(FieldError::invalid("spec.group", json!(group), "should be a domain with at least one dot"));
+        errors.push(FieldError::invalid(
+            "spec.group",
+            json!(group),
+            "should be a domain with at least one dot",
+        ));
     }
     if name != format!("{plural}.{group}") {
-        errors.push(FieldError::invalid("metadata.name", json!(name), "must be spec.names.plural+\".\"+spec.group"));
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            json!(name),
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
     }
     for field in ["plural", "kind"] {
         if text(crd, &format!("spec.names.{field}")).is_empty() {
@@ -87,23 +109,45 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
         "" => errors.push(FieldError::required("spec.scope", "")),
         other => {
             let detail = "supported values: \"Cluster\", \"Namespaced\"";
-            errors.push(FieldError::new("spec.scope", FieldErrorKind::NotSupported, Some(json!(other)), detail));
+            errors.push(FieldError::new(
+                "spec.scope",
+                FieldErrorKind::NotSupported,
+                Some(json!(other)),
+                detail,
+            ));
         }
     }
     if text(crd, "spec.conversion.strategy") == "Webhook" {
         let detail = "this server does not call conversion webhooks; use None";
-        errors.push(FieldError::invalid("spec.conversion.strategy", json!("Webhook"), detail));
+        errors.push(FieldError::invalid(
+            "spec.conversion.strategy",
+            json!("Webhook"),
+            detail,
+        ));
     }
     validate_versions(crd, &mut errors);
     if let Some(old) = old {
-        for field in ["spec.group", "spec.names.plural", "spec.names.kind", "spec.scope"] {
+        for field in [
+            "spec.group",
+            "spec.names.plural",
+            "spec.names.kind",
+            "spec.scope",
+        ] {
             if text(old, field) != text(crd, field) {
-                errors.push(FieldError::invalid(field, json!(text(crd, field)), "field is immutable"));
+                errors.push(FieldError::invalid(
+                    field,
+                    json!(text(crd, field)),
+                    "field is immutable",
+                ));
             }
         }
         for stored in strings(crd, "status.storedVersions") {
             if !versions(crd).iter().any(|v| v["name"] == stored.as_str()) {
-                errors.push(FieldError::invalid("status.storedVersions[0]", json!(stored), "missing from spec.versions; it may be still in use"));
+                errors.push(FieldError::invalid(
+                    "status.storedVersions[0]",
+                    json!(stored),
+                    "missing from spec.versions; it may be still in use",
+                ));
             }
         }
     }
@@ -113,11 +157,18 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
 fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
     let versions = versions(crd);
     if versions.is_empty() {
-        errors.push(FieldError::required("spec.versions", "must have at least one version"));
+        errors.push(FieldError::required(
+            "spec.versions",
+            "must have at least one version",
+        ));
         return;
     }
     if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
-        errors.push(FieldError::invalid("spec.versions", Value::Null, "must have exactly one version marked as storage version"));
+        errors.push(FieldError::invalid(
+            "spec.versions",
+            Value::Null,
+            "must have exactly one version marked as storage version",
+        ));
     }
     for (i, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{i}]");
@@ -125,9 +176,14 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         }
         match meta::field(version, "schema.openAPIV3Schema").filter(|s| s.is_object()) {
-            None => errors.push(FieldError::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required")),
+            None => errors.push(FieldError::required(
+                format!("{path}.schema.openAPIV3Schema"),
+                "schemas are required",
+            )),
             Some(schema) => {
-                if let Err(problems) = Structural::parse_at(&format!("{path}.schema.openAPIV3Schema"), schema) {
+                if let Err(problems) =
+                    Structural::parse_at(&format!("{path}.schema.openAPIV3Schema"), schema)
+                {
                     errors.extend(problems);
                 }
             }
@@ -137,7 +193,10 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
 
 /// Whether the CRD of that name is being deleted.
 pub(crate) fn is_terminating(server: &Server, name: &str) -> bool {
-    server.store.get(TABLE, &Key::new("", name)).is_some_and(|crd| meta::is_deleting(&crd.value))
+    server
+        .store
+        .get(TABLE, &Key::new("", name))
+        .is_some_and(|crd| meta::is_deleting(&crd.value))
 }
 
 /// Marks a CRD that is being deleted: it waits until its objects are gone.
@@ -147,14 +206,27 @@ pub(crate) fn mark_deleting(crd: &mut Value, now: &str) {
         finalizers.push(CLEANUP.into());
         meta::set_finalizers(crd, &finalizers);
     }
-    condition(crd, "Terminating", true, "InstanceDeletionPending", "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon", now);
+    condition(
+        crd,
+        "Terminating",
+        true,
+        "InstanceDeletionPending",
+        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        now,
+    );
 }
 
 /// Sets a condition; its time moves only with its status.
 fn condition(crd: &mut Value, kind: &str, is: bool, reason: &str, message: &str, now: &str) {
     let status = if is { "True" } else { "False" };
-    let mut conditions = meta::field(crd, "status.conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-    let since = conditions.iter().find(|c| c["type"] == kind && c["status"] == status).map_or(json!(now), |c| c["lastTransitionTime"].clone());
+    let mut conditions = meta::field(crd, "status.conditions")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let since = conditions
+        .iter()
+        .find(|c| c["type"] == kind && c["status"] == status)
+        .map_or(json!(now), |c| c["lastTransitionTime"].clone());
     let new = json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
     match conditions.iter_mut().find(|c| c["type"] == kind) {
         Some(slot) => *slot = new,
@@ -173,7 +245,10 @@ fn is_true(crd: &Value, kind: &str) -> bool {
 /// The conditions come as two status updates after the write that caused them, so that clients have to wait for them as
 /// they must elsewhere; the resource is served before `Established` can be seen.
 pub(crate) fn changed(server: &Server, name: &str) {
-    let _order = server.crd_order.lock().unwrap_or_else(PoisonError::into_inner);
+    let _order = server
+        .crd_order
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let Some(stored) = server.store.get(TABLE, &Key::new("", name)) else {
         if let Some((plural, group)) = name.split_once('.') {
             server.change_registry(|r| r.remove(group, plural));
@@ -189,11 +264,20 @@ pub(crate) fn changed(server: &Server, name: &str) {
     status(server, name, &mut |crd| {
         match &conflict {
             None => {
-                condition(crd, "NamesAccepted", true, "NoConflicts", "no conflicts found", &now);
+                condition(
+                    crd,
+                    "NamesAccepted",
+                    true,
+                    "NoConflicts",
+                    "no conflicts found",
+                    &now,
+                );
                 let names = meta::field(crd, "spec.names").cloned().unwrap_or_default();
                 meta::set_field(crd, "status.acceptedNames", names);
             }
-            Some((reason, message)) => condition(crd, "NamesAccepted", false, reason, message, &now),
+            Some((reason, message)) => {
+                condition(crd, "NamesAccepted", false, reason, message, &now)
+            }
         }
         if meta::field(crd, "status.storedVersions").is_none() {
             let storage = storage_version(crd).to_owned();
@@ -202,10 +286,25 @@ pub(crate) fn changed(server: &Server, name: &str) {
     });
     let established = is_true(&stored.value, "Established");
     if conflict.is_some() && !established {
-        status(server, name, &mut |crd| condition(crd, "Established", false, "NotAccepted", "not all names are accepted", &now));
+        status(server, name, &mut |crd| {
+            condition(
+                crd,
+                "Established",
+                false,
+                "NotAccepted",
+                "not all names are accepted",
+                &now,
+            )
+        });
         return;
     }
-    let before = server.registry().get(text(&stored.value, "spec.group"), text(&stored.value, "spec.names.plural")).map(|r| r.origin.clone());
+    let before = server
+        .registry()
+        .get(
+            text(&stored.value, "spec.group"),
+            text(&stored.value, "spec.names.plural"),
+        )
+        .map(|r| r.origin.clone());
     match resource(&stored.value) {
         Ok(info) => {
             if before.as_ref() != Some(&info.origin) {
@@ -216,10 +315,21 @@ pub(crate) fn changed(server: &Server, name: &str) {
                 }
             }
         }
-        Err(problems) => tracing::error!(crd = name, ?problems, "a stored CustomResourceDefinition does not parse"),
+        Err(problems) => tracing::error!(
+            crd = name,
+            ?problems,
+            "a stored CustomResourceDefinition does not parse"
+        ),
     }
     status(server, name, &mut |crd| {
-        condition(crd, "Established", true, "InitialNamesAccepted", "the initial names have been accepted", &now);
+        condition(
+            crd,
+            "Established",
+            true,
+            "InitialNamesAccepted",
+            "the initial names have been accepted",
+            &now,
+        );
     });
 }
 
@@ -228,11 +338,16 @@ fn status(server: &Server, name: &str, change: &mut dyn FnMut(&mut Value)) {
     let crds = server.builtin(GROUP, PLURAL);
     let mut writer: Writer = server.writer(&crds);
     writer.manager = "kube-apiserver";
-    let done = writer.update(&Key::new("", name), Endpoint::Status, Managed::Track, &mut |old| {
-        let mut new = old.clone();
-        change(&mut new);
-        Ok(new)
-    });
+    let done = writer.update(
+        &Key::new("", name),
+        Endpoint::Status,
+        Managed::Track,
+        &mut |old| {
+            let mut new = old.clone();
+            change(&mut new);
+            Ok(new)
+        },
+    );
     if let Err(error) = done {
         tracing::debug!(crd = name, status = %error.status(), "status of a CustomResourceDefinition not written");
     }
@@ -253,18 +368,28 @@ fn name_conflict(server: &Server, crd: &Value) -> Option<(&'static str, String)>
             }
             continue;
         }
-        let taken: Vec<&String> = other.short_names.iter().chain([&other.plural, &other.singular]).collect();
+        let taken: Vec<&String> = other
+            .short_names
+            .iter()
+            .chain([&other.plural, &other.singular])
+            .collect();
         if let Some(name) = short.iter().find(|s| taken.contains(s)) {
             return Some(("ShortNamesConflict", format!("{name:?} is already in use")));
         }
         if taken.iter().any(|t| *t == singular) {
-            return Some(("SingularConflict", format!("{singular:?} is already in use")));
+            return Some((
+                "SingularConflict",
+                format!("{singular:?} is already in use"),
+            ));
         }
         if other.kind == kind || other.list_kind == kind {
             return Some(("KindConflict", format!("{kind:?} is already in use")));
         }
         if other.kind == list_kind || other.list_kind == list_kind {
-            return Some(("ListKindConflict", format!("{list_kind:?} is already in use")));
+            return Some((
+                "ListKindConflict",
+                format!("{list_kind:?} is already in use"),
+            ));
         }
     }
     None
@@ -276,7 +401,7 @@ fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
     for version in versions(crd).iter().filter(|v| v["served"] == true) {
         served.push(self::version(crd, version)?);
     }
-    served.sort_by(|a, b| version_order(&b.name).cmp(&version_order(&a.name)));
+    served.sort_by_key(|v| std::cmp::Reverse(version_order(&v.name)));
     Ok(ResourceInfo {
         group: text(crd, "spec.group").into(),
         kind: text(crd, "spec.names.kind").into(),
@@ -290,32 +415,59 @@ fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
         versions: served,
         storage_version: storage_version(crd).into(),
         table: meta::name(crd).into(),
-        origin: Origin::Crd { uid: meta::uid(crd).into(), generation: meta::generation(crd) },
-        traits: Traits { generation: true, names: NameRule::Subdomain, ..Traits::default() },
+        origin: Origin::Crd {
+            uid: meta::uid(crd).into(),
+            generation: meta::generation(crd),
+        },
+        traits: Traits {
+            generation: true,
+            names: NameRule::Subdomain,
+            ..Traits::default()
+        },
     })
 }
 
 fn version(crd: &Value, version: &Value) -> Result<VersionInfo, Vec<FieldError>> {
     let name = version["name"].as_str().unwrap_or("");
-    let schema = meta::field(version, "schema.openAPIV3Schema").cloned().unwrap_or_else(|| json!({"type": "object"}));
+    let schema = meta::field(version, "schema.openAPIV3Schema")
+        .cloned()
+        .unwrap_or_else(|| json!({"type": "object"}));
     let structural = Structural::parse(&schema)?;
     let mut subresources = Vec::new();
     if meta::field(version, "subresources.status").is_some() {
         subresources.push(kinds::status());
     }
     if let Some(scale) = meta::field(version, "subresources.scale") {
-        let path = |field: &str| scale.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
+        let path = |field: &str| {
+            scale
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .to_owned()
+        };
         subresources.push(kinds::scale(ScalePaths {
             spec_replicas: path("specReplicasPath"),
             status_replicas: path("statusReplicasPath"),
             selector: Some(path("labelSelectorPath")).filter(|p| !p.is_empty()),
         }));
     }
-    let fields = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
-    let fields = fields.filter_map(|f| f["jsonPath"].as_str()).map(|p| p.trim_start_matches('.').to_owned());
+    let fields = version
+        .get("selectableFields")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let fields = fields
+        .filter_map(|f| f["jsonPath"].as_str())
+        .map(|p| p.trim_start_matches('.').to_owned());
     let deprecated = (version["deprecated"] == true).then(|| {
-        let default = format!("{}/{name} {} is deprecated", text(crd, "spec.group"), text(crd, "spec.names.kind"));
-        version["deprecationWarning"].as_str().map_or(default, str::to_owned)
+        let default = format!(
+            "{}/{name} {} is deprecated",
+            text(crd, "spec.group"),
+            text(crd, "spec.names.kind")
+        );
+        version["deprecationWarning"]
+            .as_str()
+            .map_or(default, str::to_owned)
     });
     Ok(VersionInfo {
         name: name.into(),
@@ -332,7 +484,9 @@ fn version(crd: &Value, version: &Value) -> Result<VersionInfo, Vec<FieldError>>
 fn version_order(name: &str) -> (u8, u64, u64) {
     let parse = || -> Option<(u8, u64, u64)> {
         let rest = name.strip_prefix('v')?;
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let major = rest[..digits].parse().ok()?;
         let (stage, minor) = match &rest[digits..] {
             "" => (3, 0),
@@ -355,6 +509,9 @@ mod tests {
     fn versions_are_ordered_by_stability_then_number() {
         let mut names = vec!["v1alpha1", "v10", "v1beta2", "foo", "v2", "v1beta10"];
         names.sort_by_key(|n| std::cmp::Reverse(version_order(n)));
-        assert_eq!(names, ["v10", "v2", "v1beta10", "v1beta2", "v1alpha1", "foo"]);
+        assert_eq!(
+            names,
+            ["v10", "v2", "v1beta10", "v1beta2", "v1alpha1", "foo"]
+        );
     }
 }

@@ -20,7 +20,13 @@ pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new(), continue_token: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Map::new(),
+            continue_token: None,
+        }
     }
 
     fn of(mut self, info: &ResourceInfo, kind: &str, name: &str) -> Self {
@@ -43,21 +49,38 @@ impl ApiError {
     }
 
     pub fn not_found(info: &ResourceInfo, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} \"{name}\" not found", info.group_resource())).of(info, &info.plural, name)
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} \"{name}\" not found", info.group_resource()),
+        )
+        .of(info, &info.plural, name)
     }
 
     /// The path names nothing this server serves.
     pub fn no_such_resource() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
     }
 
     pub fn already_exists(info: &ResourceInfo, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", info.group_resource())).of(info, &info.plural, name)
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} \"{name}\" already exists", info.group_resource()),
+        )
+        .of(info, &info.plural, name)
     }
 
     /// `Operation cannot be fulfilled on …: {why}`
     pub fn conflict(info: &ResourceInfo, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", info.group_resource());
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            info.group_resource()
+        );
         Self::new(409, "Conflict", message).of(info, &info.plural, name)
     }
 
@@ -72,8 +95,16 @@ impl ApiError {
     }
 
     pub fn forbidden(info: &ResourceInfo, name: &str, why: &str) -> Self {
-        let subject = if name.is_empty() { info.group_resource() } else { format!("{} \"{name}\"", info.group_resource()) };
-        Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).of(info, &info.plural, name)
+        let subject = if name.is_empty() {
+            info.group_resource()
+        } else {
+            format!("{} \"{name}\"", info.group_resource())
+        };
+        Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).of(
+            info,
+            &info.plural,
+            name,
+        )
     }
 
     /// The user may not do this; the message is complete.
@@ -92,7 +123,11 @@ impl ApiError {
     }
 
     pub fn method_not_allowed() -> Self {
-        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
     }
 
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
@@ -100,28 +135,53 @@ impl ApiError {
     }
 
     pub fn not_acceptable() -> Self {
-        let message = "only the following media types are accepted: application/json, application/yaml";
+        let message =
+            "only the following media types are accepted: application/json, application/yaml";
         Self::new(406, "NotAcceptable", message)
     }
 
     pub fn too_large() -> Self {
-        Self::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            "Request entity too large: limit is 3145728",
+        )
     }
 
     pub fn internal(message: impl std::fmt::Display) -> Self {
-        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+        Self::new(
+            500,
+            "InternalError",
+            format!("Internal error occurred: {message}"),
+        )
     }
 
     pub fn not_implemented(what: &str) -> Self {
-        Self::new(501, "NotImplemented", format!("{what} needs a kubelet, which this server does not have"))
+        Self::new(
+            501,
+            "NotImplemented",
+            format!("{what} needs a kubelet, which this server does not have"),
+        )
     }
 
     /// The object breaks rules of its kind.
     pub fn invalid(info: &ResourceInfo, name: &str, errors: &[FieldError]) -> Self {
         let what = crate::schema::aggregate(errors);
-        let kind = if info.group.is_empty() { info.kind.clone() } else { format!("{}.{}", info.kind, info.group) };
-        let causes = errors.iter().map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.path}));
-        Self::new(422, "Invalid", format!("{kind} \"{name}\" is invalid: {what}")).of(info, &info.kind, name).causes(causes.collect())
+        let kind = if info.group.is_empty() {
+            info.kind.clone()
+        } else {
+            format!("{}.{}", info.kind, info.group)
+        };
+        let causes = errors
+            .iter()
+            .map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.path}));
+        Self::new(
+            422,
+            "Invalid",
+            format!("{kind} \"{name}\" is invalid: {what}"),
+        )
+        .of(info, &info.kind, name)
+        .causes(causes.collect())
     }
 
     /// The resourceVersion is older than the history.

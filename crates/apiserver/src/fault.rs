@@ -21,7 +21,11 @@ pub(crate) struct Down(pub String);
 
 impl Default for Fault {
     fn default() -> Self {
-        Self(Mutex::new(State { down: false, latency: Duration::ZERO, up: CancellationToken::new() }))
+        Self(Mutex::new(State {
+            down: false,
+            latency: Duration::ZERO,
+            up: CancellationToken::new(),
+        }))
     }
 }
 

@@ -34,10 +34,17 @@ struct Collector {
 /// Runs until dropped.
 pub(crate) async fn run(server: Arc<Server>) {
     let (tables, mut events) = server.store.tap();
-    let mut collector = Collector { server: server.clone(), dependents: BTreeMap::new(), owners: BTreeMap::new() };
+    let mut collector = Collector {
+        server: server.clone(),
+        dependents: BTreeMap::new(),
+        owners: BTreeMap::new(),
+    };
     for table in tables {
         for object in server.store.list(&table, None).objects {
-            collector.index(&(table.clone(), Key::of(&object.value)), Some(&object.value));
+            collector.index(
+                &(table.clone(), Key::of(&object.value)),
+                Some(&object.value),
+            );
         }
     }
     let known: Vec<Place> = collector.all();
@@ -54,11 +61,19 @@ pub(crate) async fn run(server: Arc<Server>) {
 impl Collector {
     /// Every object that exists now.
     fn all(&self) -> Vec<Place> {
-        let tables = self.server.registry().iter().map(|r| r.table.clone()).collect::<BTreeSet<_>>();
+        let tables = self
+            .server
+            .registry()
+            .iter()
+            .map(|r| r.table.clone())
+            .collect::<BTreeSet<_>>();
         let places = tables.into_iter().flat_map(|table| {
             let name: Arc<str> = Arc::from(table.as_str());
             let objects = self.server.store.list(&table, None).objects;
-            objects.into_iter().map(move |o| (name.clone(), Key::of(&o.value))).collect::<Vec<_>>()
+            objects
+                .into_iter()
+                .map(move |o| (name.clone(), Key::of(&o.value)))
+                .collect::<Vec<_>>()
         });
         places.collect()
     }
@@ -73,7 +88,10 @@ impl Collector {
             EventKind::Created | EventKind::Modified => {
                 self.index(&place, Some(&event.object.value));
                 let owners = |o: &Stored| meta::get(&o.value, "ownerReferences").cloned();
-                let changed = event.previous.as_ref().is_none_or(|p| owners(p) != owners(&event.object));
+                let changed = event
+                    .previous
+                    .as_ref()
+                    .is_none_or(|p| owners(p) != owners(&event.object));
                 self.present(&place, &event.object, changed);
             }
         }
@@ -88,10 +106,19 @@ impl Collector {
                 }
             }
         }
-        let owners: BTreeSet<String> = object.map(meta::owners).unwrap_or_default().iter().filter_map(|o| o["uid"].as_str()).map(str::to_owned).collect();
+        let owners: BTreeSet<String> = object
+            .map(meta::owners)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|o| o["uid"].as_str())
+            .map(str::to_owned)
+            .collect();
         if !owners.is_empty() {
             for uid in &owners {
-                self.dependents.entry(uid.clone()).or_default().insert(place.clone());
+                self.dependents
+                    .entry(uid.clone())
+                    .or_default()
+                    .insert(place.clone());
             }
             self.owners.insert(place.clone(), owners);
         }
@@ -101,7 +128,11 @@ impl Collector {
         let value = &object.value;
         let deleting = meta::is_deleting(value);
         if &*place.0 == NAMESPACES {
-            if deleting { self.clean_namespace(&place.1.name) } else { self.default_account(&place.1.name) }
+            if deleting {
+                self.clean_namespace(&place.1.name)
+            } else {
+                self.default_account(&place.1.name)
+            }
         }
         if &*place.0 == crd::TABLE && deleting {
             self.clean_crd(&place.1.name);
@@ -141,23 +172,43 @@ impl Collector {
                 self.default_account(namespace);
             }
         }
-        if self.server.store.get(crd::TABLE, &Key::new("", &place.0)).is_some_and(|c| meta::is_deleting(&c.value)) {
+        if self
+            .server
+            .store
+            .get(crd::TABLE, &Key::new("", &place.0))
+            .is_some_and(|c| meta::is_deleting(&c.value))
+        {
             self.clean_crd(&place.0);
         }
     }
 
     fn resource(&self, table: &str) -> Option<Arc<ResourceInfo>> {
-        self.server.registry().iter().find(|r| r.table == table).cloned()
+        self.server
+            .registry()
+            .iter()
+            .find(|r| r.table == table)
+            .cloned()
     }
 
     fn delete(&self, place: &Place, uid: &str, propagation: Option<Propagation>) {
-        let Some(resource) = self.resource(&place.0) else { return };
-        let options = DeleteOptions { uid: Some(uid.to_owned()), propagation, ..DeleteOptions::default() };
+        let Some(resource) = self.resource(&place.0) else {
+            return;
+        };
+        let options = DeleteOptions {
+            uid: Some(uid.to_owned()),
+            propagation,
+            ..DeleteOptions::default()
+        };
         // A failure means the object changed or went away: its event brings us back here.
         let _ = delete::delete(&self.server, &resource, &place.1, &options);
     }
 
-    fn update(&self, place: &Place, endpoint: Endpoint, change: &dyn Fn(&mut Value)) -> Option<ApiResult<Written>> {
+    fn update(
+        &self,
+        place: &Place,
+        endpoint: Endpoint,
+        change: &dyn Fn(&mut Value),
+    ) -> Option<ApiResult<Written>> {
         let resource = self.resource(&place.0)?;
         let mut writer = self.server.writer(&resource);
         let done = writer.update(&place.1, endpoint, Managed::Track, &mut |old| {
@@ -173,16 +224,31 @@ impl Collector {
 
     /// Looks at one owner reference of an object in `namespace`.
     fn owner(&self, reference: &Value, namespace: &str) -> Owner {
-        let (api_version, kind) = (reference["apiVersion"].as_str().unwrap_or(""), reference["kind"].as_str().unwrap_or(""));
+        let (api_version, kind) = (
+            reference["apiVersion"].as_str().unwrap_or(""),
+            reference["kind"].as_str().unwrap_or(""),
+        );
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let registry = self.server.registry();
-        let Some(resource) = registry.by_kind(group, version, kind) else { return Owner::Unknown };
+        let Some(resource) = registry.by_kind(group, version, kind) else {
+            return Owner::Unknown;
+        };
         // An owner in another namespace does not exist, and a cluster-scoped object has no namespaced owner.
-        let key = Key::new(if resource.namespaced { namespace } else { "" }, reference["name"].as_str().unwrap_or(""));
+        let key = Key::new(
+            if resource.namespaced { namespace } else { "" },
+            reference["name"].as_str().unwrap_or(""),
+        );
         match self.server.store.get(&resource.table, &key) {
             Some(owner) if meta::uid(&owner.value) == reference["uid"].as_str().unwrap_or("") => {
-                let waits = meta::is_deleting(&owner.value) && meta::finalizers(&owner.value).iter().any(|f| f == FOREGROUND);
-                if waits { Owner::Foreground((Arc::from(resource.table.as_str()), key)) } else { Owner::Solid }
+                let waits = meta::is_deleting(&owner.value)
+                    && meta::finalizers(&owner.value)
+                        .iter()
+                        .any(|f| f == FOREGROUND);
+                if waits {
+                    Owner::Foreground((Arc::from(resource.table.as_str()), key))
+                } else {
+                    Owner::Solid
+                }
             }
             _ => Owner::Absent,
         }
@@ -190,13 +256,20 @@ impl Collector {
 
     /// Deletes an object whose owners are gone or going; drops references to owners that are gone while others stay.
     fn judge(&mut self, place: &Place) {
-        let Some(stored) = self.server.store.get(&place.0, &place.1) else { return };
+        let Some(stored) = self.server.store.get(&place.0, &place.1) else {
+            return;
+        };
         let references = meta::owners(&stored.value).to_vec();
         if references.is_empty() || meta::is_deleting(&stored.value) {
             return;
         }
-        let found: Vec<Owner> = references.iter().map(|r| self.owner(r, &place.1.namespace)).collect();
-        let solid = found.iter().any(|o| matches!(o, Owner::Solid | Owner::Unknown));
+        let found: Vec<Owner> = references
+            .iter()
+            .map(|r| self.owner(r, &place.1.namespace))
+            .collect();
+        let solid = found
+            .iter()
+            .any(|o| matches!(o, Owner::Solid | Owner::Unknown));
         let waiting = found.iter().any(|o| matches!(o, Owner::Foreground(_)));
         let uid = meta::uid(&stored.value);
         if solid {
@@ -210,7 +283,11 @@ impl Collector {
                 let _ = self.update(place, Endpoint::Main, &|object| drop_owners(object, &dead));
             }
         } else if waiting {
-            let policy = if self.dependents.contains_key(uid) { Propagation::Foreground } else { Propagation::Background };
+            let policy = if self.dependents.contains_key(uid) {
+                Propagation::Foreground
+            } else {
+                Propagation::Background
+            };
             self.delete(place, uid, Some(policy));
         } else {
             self.delete(place, uid, None);
@@ -226,10 +303,16 @@ impl Collector {
         }
         let blocks = |place: &Place| {
             let stored = self.server.store.get(&place.0, &place.1);
-            stored.is_some_and(|s| meta::owners(&s.value).iter().any(|r| r["uid"] == uid.as_str() && r["blockOwnerDeletion"] == true))
+            stored.is_some_and(|s| {
+                meta::owners(&s.value)
+                    .iter()
+                    .any(|r| r["uid"] == uid.as_str() && r["blockOwnerDeletion"] == true)
+            })
         };
         if !dependents.iter().any(blocks) {
-            let _ = self.update(place, Endpoint::Main, &|object| drop_finalizer(object, FOREGROUND));
+            let _ = self.update(place, Endpoint::Main, &|object| {
+                drop_finalizer(object, FOREGROUND)
+            });
         }
     }
 
@@ -238,9 +321,13 @@ impl Collector {
         let uid = meta::uid(owner).to_owned();
         let dead = BTreeSet::from([uid.clone()]);
         for dependent in self.dependents.get(&uid).cloned().unwrap_or_default() {
-            let _ = self.update(&dependent, Endpoint::Main, &|object| drop_owners(object, &dead));
+            let _ = self.update(&dependent, Endpoint::Main, &|object| {
+                drop_owners(object, &dead)
+            });
         }
-        let _ = self.update(place, Endpoint::Main, &|object| drop_finalizer(object, ORPHAN));
+        let _ = self.update(place, Endpoint::Main, &|object| {
+            drop_finalizer(object, ORPHAN)
+        });
     }
 
     fn default_account(&self, namespace: &str) {
@@ -251,13 +338,20 @@ impl Collector {
         let accounts = self.server.builtin("", SERVICE_ACCOUNTS);
         let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}});
         // It fails only if somebody else made it, or the namespace is going.
-        let _ = self.server.writer(&accounts).create(object, namespace, Managed::Track);
+        let _ = self
+            .server
+            .writer(&accounts)
+            .create(object, namespace, Managed::Track);
     }
 
     fn clean_namespace(&self, namespace: &str) {
         for (table, object) in self.server.store.in_namespace(namespace) {
             if !meta::is_deleting(&object.value) {
-                self.delete(&(table, Key::of(&object.value)), meta::uid(&object.value), None);
+                self.delete(
+                    &(table, Key::of(&object.value)),
+                    meta::uid(&object.value),
+                    None,
+                );
             }
         }
         self.finish_namespace(namespace);
@@ -268,17 +362,25 @@ impl Collector {
             return;
         }
         let place = (Arc::from(NAMESPACES), Key::new("", namespace));
-        let _ = self.update(&place, Endpoint::Finalize, &|object| meta::set_field(object, "spec.finalizers", json!([])));
+        let _ = self.update(&place, Endpoint::Finalize, &|object| {
+            meta::set_field(object, "spec.finalizers", json!([]))
+        });
     }
 
     fn clean_crd(&self, name: &str) {
         let objects = self.server.store.list(name, None).objects;
         for object in objects.iter().filter(|o| !meta::is_deleting(&o.value)) {
-            self.delete(&(Arc::from(name), Key::of(&object.value)), meta::uid(&object.value), None);
+            self.delete(
+                &(Arc::from(name), Key::of(&object.value)),
+                meta::uid(&object.value),
+                None,
+            );
         }
         if self.server.store.list(name, None).objects.is_empty() {
             let place = (Arc::from(crd::TABLE), Key::new("", name));
-            let _ = self.update(&place, Endpoint::Main, &|object| drop_finalizer(object, crd::CLEANUP));
+            let _ = self.update(&place, Endpoint::Main, &|object| {
+                drop_finalizer(object, crd::CLEANUP)
+            });
         }
     }
 }
@@ -293,11 +395,22 @@ enum Owner {
 }
 
 fn drop_owners(object: &mut Value, dead: &BTreeSet<String>) {
-    let kept: Vec<Value> = meta::owners(object).iter().filter(|o| !o["uid"].as_str().is_some_and(|u| dead.contains(u))).cloned().collect();
-    if kept.is_empty() { meta::unset(object, "ownerReferences") } else { meta::set(object, "ownerReferences", Value::Array(kept)) }
+    let kept: Vec<Value> = meta::owners(object)
+        .iter()
+        .filter(|o| !o["uid"].as_str().is_some_and(|u| dead.contains(u)))
+        .cloned()
+        .collect();
+    if kept.is_empty() {
+        meta::unset(object, "ownerReferences")
+    } else {
+        meta::set(object, "ownerReferences", Value::Array(kept))
+    }
 }
 
 fn drop_finalizer(object: &mut Value, finalizer: &str) {
-    let kept: Vec<String> = meta::finalizers(object).into_iter().filter(|f| f != finalizer).collect();
+    let kept: Vec<String> = meta::finalizers(object)
+        .into_iter()
+        .filter(|f| f != finalizer)
+        .collect();
     meta::set_finalizers(object, &kept);
 }

@@ -16,8 +16,15 @@ pub(crate) struct Ident {
 impl Ident {
     /// `name` keeps servers with the same seed apart.
     pub fn new(name: &str, seed: u64) -> Self {
-        let mixed = name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-        Self { seed: mixed, uids: 0.into(), suffixes: 0.into(), tokens: 0.into() }
+        let mixed = name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self {
+            seed: mixed,
+            uids: 0.into(),
+            suffixes: 0.into(),
+            tokens: 0.into(),
+        }
     }
 
     fn draw(&self, stream: u64, counter: &AtomicU64) -> (u64, u64) {
@@ -30,7 +37,14 @@ impl Ident {
     pub fn uid(&self) -> String {
         let (a, b) = self.draw(1, &self.uids);
         let b = (b & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
-        format!("{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}", a >> 32, (a >> 16) & 0xffff, a & 0xfff, b >> 48, b & 0xffff_ffff_ffff)
+        format!(
+            "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
+            a >> 32,
+            (a >> 16) & 0xffff,
+            a & 0xfff,
+            b >> 48,
+            b & 0xffff_ffff_ffff
+        )
     }
 
     /// Five characters for `generateName`.
@@ -68,7 +82,11 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_names_and_another_server_gives_others() {
-        let (a, b, other) = (Ident::new("east", 7), Ident::new("east", 7), Ident::new("west", 7));
+        let (a, b, other) = (
+            Ident::new("east", 7),
+            Ident::new("east", 7),
+            Ident::new("west", 7),
+        );
         let draw = |i: &Ident| (i.uid(), i.suffix(), i.token());
         assert_eq!(draw(&a), draw(&b));
         assert_ne!(draw(&a), draw(&other));

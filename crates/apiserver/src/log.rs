@@ -40,16 +40,37 @@ pub struct LogEntry {
 impl LogEntry {
     /// Whether the verb is a write, even if it changed nothing.
     pub fn is_write(&self) -> bool {
-        matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
+        matches!(
+            self.verb.as_str(),
+            "create" | "update" | "patch" | "delete" | "deletecollection"
+        )
     }
 }
 
 impl std::fmt::Display for LogEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { user, verb, resource, namespace, name, subresource, code, revision, .. } = self;
-        let sub = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+        let Self {
+            user,
+            verb,
+            resource,
+            namespace,
+            name,
+            subresource,
+            code,
+            revision,
+            ..
+        } = self;
+        let sub = if subresource.is_empty() {
+            String::new()
+        } else {
+            format!("/{subresource}")
+        };
         let changed = if self.changed { " changed" } else { "" };
-        write!(f, "{code} {verb} {resource}{sub} {namespace}/{name} by {user} ({}) at {revision}{changed}", self.manager)
+        write!(
+            f,
+            "{code} {verb} {resource}{sub} {namespace}/{name} by {user} ({}) at {revision}{changed}",
+            self.manager
+        )
     }
 }
 
@@ -86,12 +107,21 @@ impl RequestLog {
 
     /// Entries since a mark, oldest first.
     pub fn since(&self, mark: u64) -> Vec<LogEntry> {
-        self.with(|ring| ring.entries.iter().filter(|e| e.index >= mark).cloned().collect())
+        self.with(|ring| {
+            ring.entries
+                .iter()
+                .filter(|e| e.index >= mark)
+                .cloned()
+                .collect()
+        })
     }
 
     /// Write requests since a mark, whether or not they changed anything.
     pub fn writes_since(&self, mark: u64) -> Vec<LogEntry> {
-        self.since(mark).into_iter().filter(LogEntry::is_write).collect()
+        self.since(mark)
+            .into_iter()
+            .filter(LogEntry::is_write)
+            .collect()
     }
 
     /// All kept entries, oldest first.

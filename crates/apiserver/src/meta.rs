@@ -4,7 +4,11 @@ use serde_json::{Map, Value, json};
 
 /// A string at a pointer inside the object, or "".
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
-    object.get("metadata").and_then(|m| m.get(field)).and_then(Value::as_str).unwrap_or("")
+    object
+        .get("metadata")
+        .and_then(|m| m.get(field))
+        .and_then(Value::as_str)
+        .unwrap_or("")
 }
 
 pub(crate) fn name(object: &Value) -> &str {
@@ -32,7 +36,9 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 }
 
 pub(crate) fn generation(object: &Value) -> i64 {
-    get(object, "generation").and_then(Value::as_i64).unwrap_or(0)
+    get(object, "generation")
+        .and_then(Value::as_i64)
+        .unwrap_or(0)
 }
 
 pub(crate) fn labels(object: &Value) -> Option<&Value> {
@@ -76,16 +82,28 @@ pub(crate) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
 /// The finalizers, in order.
 pub(crate) fn finalizers(object: &Value) -> Vec<String> {
     let list = get(object, "finalizers").and_then(Value::as_array);
-    list.map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
+    list.map(|l| {
+        l.iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    })
+    .unwrap_or_default()
 }
 
 pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[String]) {
-    if finalizers.is_empty() { unset(object, "finalizers") } else { set(object, "finalizers", json!(finalizers)) }
+    if finalizers.is_empty() {
+        unset(object, "finalizers")
+    } else {
+        set(object, "finalizers", json!(finalizers))
+    }
 }
 
 /// The owner references, as they stand.
 pub(crate) fn owners(object: &Value) -> &[Value] {
-    get(object, "ownerReferences").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    get(object, "ownerReferences")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 /// A timestamp the way `metav1.Time` is written: RFC 3339, whole seconds, UTC.
@@ -100,7 +118,14 @@ pub(crate) fn tidy(object: &mut Value) {
     metadata.retain(|field, value| match value {
         Value::Null => false,
         Value::Object(map) if matches!(field.as_str(), "labels" | "annotations") => !map.is_empty(),
-        Value::Array(list) if matches!(field.as_str(), "finalizers" | "ownerReferences" | "managedFields") => !list.is_empty(),
+        Value::Array(list)
+            if matches!(
+                field.as_str(),
+                "finalizers" | "ownerReferences" | "managedFields"
+            ) =>
+        {
+            !list.is_empty()
+        }
         _ => true,
     });
 }
@@ -123,7 +148,9 @@ pub(crate) fn field_text(object: &Value, path: &str) -> String {
 
 /// The value at a dotted path.
 pub(crate) fn field<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    path.trim_start_matches('.').split('.').try_fold(object, |at, step| at.get(step))
+    path.trim_start_matches('.')
+        .split('.')
+        .try_fold(object, |at, step| at.get(step))
 }
 
 /// Sets the value at a dotted path, creating the maps on the way.
@@ -133,14 +160,22 @@ pub(crate) fn set_field(object: &mut Value, path: &str, value: Value) {
         if !at.is_object() {
             *at = json!({});
         }
-        at = at.as_object_mut().expect("made an object above").entry(step).or_insert(Value::Null);
+        at = at
+            .as_object_mut()
+            .expect("made an object above")
+            .entry(step)
+            .or_insert(Value::Null);
     }
     *at = value;
 }
 
 /// Removes the field at a path as error messages write it: `spec.containers[0].image`.
 pub(crate) fn remove_path(object: &mut Value, path: &str) {
-    let mut steps: Vec<&str> = path.split(['.', '[']).map(|s| s.trim_end_matches(']')).filter(|s| !s.is_empty()).collect();
+    let mut steps: Vec<&str> = path
+        .split(['.', '['])
+        .map(|s| s.trim_end_matches(']'))
+        .filter(|s| !s.is_empty())
+        .collect();
     let Some(last) = steps.pop() else { return };
     let mut at = object;
     for step in steps {

@@ -15,7 +15,9 @@ const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-',
 fn is_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();
-    bytes.first().is_some_and(|b| inner(*b)) && bytes.last().is_some_and(|b| inner(*b)) && bytes.iter().all(|b| inner(*b) || *b == b'-')
+    bytes.first().is_some_and(|b| inner(*b))
+        && bytes.last().is_some_and(|b| inner(*b))
+        && bytes.iter().all(|b| inner(*b) || *b == b'-')
 }
 
 pub(crate) fn is_subdomain(text: &str) -> bool {
@@ -27,7 +29,9 @@ fn is_qualified_part(text: &str) -> bool {
     text.len() <= 63
         && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 /// What is wrong with a name, if anything.
@@ -35,12 +39,19 @@ pub(crate) fn name_problem(rule: NameRule, name: &str) -> Option<String> {
     match rule {
         NameRule::Subdomain if name.len() > 253 => Some("must be no more than 253 bytes".into()),
         NameRule::Subdomain => (!is_subdomain(name)).then(|| SUBDOMAIN.into()),
-        NameRule::Label | NameRule::Label1035 if name.len() > 63 => Some("must be no more than 63 bytes".into()),
+        NameRule::Label | NameRule::Label1035 if name.len() > 63 => {
+            Some("must be no more than 63 bytes".into())
+        }
         NameRule::Label => (!is_label(name)).then(|| LABEL.into()),
-        NameRule::Label1035 => (!is_label(name) || !name.starts_with(|c: char| c.is_ascii_lowercase())).then(|| LABEL_1035.into()),
+        NameRule::Label1035 => (!is_label(name)
+            || !name.starts_with(|c: char| c.is_ascii_lowercase()))
+        .then(|| LABEL_1035.into()),
         NameRule::PathSegment => match name {
             "." | ".." => Some(format!("may not be '{name}'")),
-            _ => ["/", "%"].iter().find(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")),
+            _ => ["/", "%"]
+                .iter()
+                .find(|c| name.contains(*c))
+                .map(|c| format!("may not contain '{c}'")),
         },
     }
 }
@@ -64,11 +75,18 @@ pub(crate) fn qualified_problem(key: &str) -> Option<String> {
 }
 
 /// Checks `metadata` of an object that is about to be stored.
-pub(crate) fn metadata_problems(rule: NameRule, namespaced: bool, object: &Value) -> Vec<FieldError> {
+pub(crate) fn metadata_problems(
+    rule: NameRule,
+    namespaced: bool,
+    object: &Value,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let name = meta::name(object);
     if name.is_empty() {
-        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
     } else if let Some(problem) = name_problem(rule, name) {
         errors.push(FieldError::invalid("metadata.name", json!(name), problem));
     }
@@ -80,18 +98,31 @@ pub(crate) fn metadata_problems(rule: NameRule, namespaced: bool, object: &Value
         let mut size = 0;
         for (key, value) in annotations {
             if let Some(problem) = qualified_problem(&key.to_lowercase()) {
-                errors.push(FieldError::invalid("metadata.annotations", json!(key), problem));
+                errors.push(FieldError::invalid(
+                    "metadata.annotations",
+                    json!(key),
+                    problem,
+                ));
             }
             size += key.len() + value.as_str().map_or(0, str::len);
         }
         if size > 256 * 1024 {
-            let error = FieldError { path: "metadata.annotations".into(), kind: crate::schema::FieldErrorKind::Invalid, bad_value: None, detail: "may not be more than 262144 bytes".into() };
+            let error = FieldError {
+                path: "metadata.annotations".into(),
+                kind: crate::schema::FieldErrorKind::Invalid,
+                bad_value: None,
+                detail: "may not be more than 262144 bytes".into(),
+            };
             errors.push(error);
         }
     }
     for finalizer in meta::finalizers(object) {
         if let Some(problem) = qualified_problem(&finalizer) {
-            errors.push(FieldError::invalid("metadata.finalizers", json!(finalizer), problem));
+            errors.push(FieldError::invalid(
+                "metadata.finalizers",
+                json!(finalizer),
+                problem,
+            ));
         }
     }
     owners(object, &mut errors);
@@ -99,17 +130,27 @@ pub(crate) fn metadata_problems(rule: NameRule, namespaced: bool, object: &Value
 }
 
 fn labels(object: &Value, errors: &mut Vec<FieldError>) {
-    let Some(labels) = meta::labels(object).and_then(Value::as_object) else { return };
+    let Some(labels) = meta::labels(object).and_then(Value::as_object) else {
+        return;
+    };
     for (key, value) in labels {
         if let Some(problem) = qualified_problem(key) {
             errors.push(FieldError::invalid("metadata.labels", json!(key), problem));
         }
         match value.as_str() {
             Some(text) if text.len() > 63 => {
-                errors.push(FieldError::invalid("metadata.labels", value.clone(), "must be no more than 63 bytes"));
+                errors.push(FieldError::invalid(
+                    "metadata.labels",
+                    value.clone(),
+                    "must be no more than 63 bytes",
+                ));
             }
             Some(text) if !text.is_empty() && !is_qualified_part(text) => {
-                errors.push(FieldError::invalid("metadata.labels", value.clone(), LABEL_VALUE));
+                errors.push(FieldError::invalid(
+                    "metadata.labels",
+                    value.clone(),
+                    LABEL_VALUE,
+                ));
             }
             _ => {}
         }
@@ -120,33 +161,58 @@ fn owners(object: &Value, errors: &mut Vec<FieldError>) {
     let mut controllers = 0;
     for (i, owner) in meta::owners(object).iter().enumerate() {
         for field in ["apiVersion", "kind", "name", "uid"] {
-            if owner.get(field).and_then(Value::as_str).unwrap_or("").is_empty() {
-                errors.push(FieldError::required(&format!("metadata.ownerReferences[{i}].{field}"), "must not be empty"));
+            if owner
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .is_empty()
+            {
+                errors.push(FieldError::required(
+                    &format!("metadata.ownerReferences[{i}].{field}"),
+                    "must not be empty",
+                ));
             }
         }
         controllers += usize::from(owner.get("controller") == Some(&Value::Bool(true)));
     }
     if controllers > 1 {
         let detail = "Only one reference can have Controller set to true";
-        errors.push(FieldError::invalid("metadata.ownerReferences", meta::get(object, "ownerReferences").cloned().unwrap_or_default(), detail));
+        errors.push(FieldError::invalid(
+            "metadata.ownerReferences",
+            meta::get(object, "ownerReferences")
+                .cloned()
+                .unwrap_or_default(),
+            detail,
+        ));
     }
 }
 
 /// Types of the fields every object has; the rest of the server relies on them.
 pub(crate) fn metadata_type_problem(object: &Value) -> Option<String> {
-    let Some(metadata) = object.get("metadata") else { return None };
+    let metadata = object.get("metadata")?;
     if metadata.is_null() {
         return None;
     }
-    let Some(metadata) = metadata.as_object() else { return Some("metadata: expected a map".into()) };
-    let strings = |value: &Value| value.as_object().is_some_and(|m| m.values().all(|v| v.is_string() || v.is_null()));
+    let Some(metadata) = metadata.as_object() else {
+        return Some("metadata: expected a map".into());
+    };
+    let strings = |value: &Value| {
+        value
+            .as_object()
+            .is_some_and(|m| m.values().all(|v| v.is_string() || v.is_null()))
+    };
     for (field, value) in metadata {
         let ok = value.is_null()
             || match field.as_str() {
-                "name" | "generateName" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp" => value.is_string(),
+                "name" | "generateName" | "namespace" | "uid" | "resourceVersion"
+                | "creationTimestamp" | "deletionTimestamp" => value.is_string(),
                 "labels" | "annotations" => strings(value),
-                "finalizers" => value.as_array().is_some_and(|l| l.iter().all(Value::is_string)),
-                "ownerReferences" | "managedFields" => value.as_array().is_some_and(|l| l.iter().all(Value::is_object)),
+                "finalizers" => value
+                    .as_array()
+                    .is_some_and(|l| l.iter().all(Value::is_string)),
+                "ownerReferences" | "managedFields" => value
+                    .as_array()
+                    .is_some_and(|l| l.iter().all(Value::is_object)),
                 "generation" | "deletionGracePeriodSeconds" => value.is_i64() || value.is_u64(),
                 _ => true,
             };
@@ -164,7 +230,11 @@ mod tests {
     #[test]
     fn names_follow_their_rule() {
         let ok = |rule, name| name_problem(rule, name).is_none();
-        assert!(ok(NameRule::Subdomain, "a.b-c.d1") && !ok(NameRule::Subdomain, "A") && !ok(NameRule::Subdomain, "a..b"));
+        assert!(
+            ok(NameRule::Subdomain, "a.b-c.d1")
+                && !ok(NameRule::Subdomain, "A")
+                && !ok(NameRule::Subdomain, "a..b")
+        );
         assert!(ok(NameRule::Label, "1a") && !ok(NameRule::Label, "a.b"));
         assert!(ok(NameRule::Label1035, "a1") && !ok(NameRule::Label1035, "1a"));
         assert!(ok(NameRule::PathSegment, "system:Node") && !ok(NameRule::PathSegment, "a/b"));
@@ -172,7 +242,8 @@ mod tests {
 
     #[test]
     fn bad_labels_are_named() {
-        let object = json!({"metadata": {"name": "a", "labels": {"ok": "", "b@d": "x", "v": "-x"}}});
+        let object =
+            json!({"metadata": {"name": "a", "labels": {"ok": "", "b@d": "x", "v": "-x"}}});
         let errors = metadata_problems(NameRule::Subdomain, false, &object);
         assert_eq!(errors.len(), 2, "{errors:?}");
     }

@@ -25,23 +25,39 @@ pub(crate) struct MediaType {
 
 impl MediaType {
     pub fn param(&self, key: &str) -> Option<&str> {
-        self.params.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+        self.params
+            .iter()
+            .find(|(k, _)| k == key)
+            .map(|(_, v)| v.as_str())
     }
 }
 
 /// The media ranges a client accepts, in order; none sent means anything.
 pub(crate) fn accepted(headers: &HeaderMap) -> Vec<MediaType> {
     let mut all = Vec::new();
-    for range in headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')) {
+    for range in headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(','))
+    {
         let mut parts = range.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default().to_ascii_lowercase();
         if !name.is_empty() {
-            let params = parts.filter_map(|p| p.split_once('=')).map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()));
-            all.push(MediaType { name, params: params.collect() });
+            let params = parts
+                .filter_map(|p| p.split_once('='))
+                .map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()));
+            all.push(MediaType {
+                name,
+                params: params.collect(),
+            });
         }
     }
     if all.is_empty() {
-        all.push(MediaType { name: "*/*".into(), params: Vec::new() });
+        all.push(MediaType {
+            name: "*/*".into(),
+            params: Vec::new(),
+        });
     }
     all
 }
@@ -64,7 +80,9 @@ pub(crate) fn form(headers: &HeaderMap) -> ApiResult<Form> {
         match (media.param("as"), media.param("g")) {
             (None, _) => return Ok(Form::Object),
             (Some("Table"), Some("meta.k8s.io")) => return Ok(Form::Table { v1beta1 }),
-            (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io")) => return Ok(Form::Metadata { v1beta1 }),
+            (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io")) => {
+                return Ok(Form::Metadata { v1beta1 });
+            }
             _ => {}
         }
     }
@@ -73,8 +91,16 @@ pub(crate) fn form(headers: &HeaderMap) -> ApiResult<Form> {
 
 /// The request's media type without parameters; JSON when absent.
 pub(crate) fn content_type(headers: &HeaderMap) -> String {
-    let header = headers.get(http::header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
-    header.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    let header = headers
+        .get(http::header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or("application/json");
+    header
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -93,9 +119,18 @@ mod tests {
     fn the_first_form_that_can_be_given_wins() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(form_of(table), Some(Form::Table { v1beta1: false }));
-        assert_eq!(form_of("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"), Some(Form::Metadata { v1beta1: false }));
-        assert_eq!(form_of("application/vnd.kubernetes.protobuf,application/json"), Some(Form::Object));
-        assert_eq!(form_of("application/json;as=Table;v=v9;g=meta.k8s.io,*/*"), Some(Form::Object));
+        assert_eq!(
+            form_of("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+            Some(Form::Metadata { v1beta1: false })
+        );
+        assert_eq!(
+            form_of("application/vnd.kubernetes.protobuf,application/json"),
+            Some(Form::Object)
+        );
+        assert_eq!(
+            form_of("application/json;as=Table;v=v9;g=meta.k8s.io,*/*"),
+            Some(Form::Object)
+        );
         assert_eq!(form_of("application/vnd.kubernetes.protobuf"), None);
     }
 }

@@ -132,12 +132,20 @@ pub enum NameRule {
 impl ResourceInfo {
     /// `deployments.apps`, or `pods` in the core group: the name used in error texts.
     pub fn group_resource(&self) -> String {
-        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+        if self.group.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
     }
 
     /// `apps/v1`, or `v1`.
     pub fn api_version(&self, version: &str) -> String {
-        if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
+        if self.group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{}/{version}", self.group)
+        }
     }
 
     /// The served version of that name.
@@ -177,12 +185,14 @@ pub struct Registry {
 impl Registry {
     /// Adds or replaces a resource.
     pub fn insert(&mut self, info: ResourceInfo) {
-        self.resources.insert((info.group.clone(), info.plural.clone()), Arc::new(info));
+        self.resources
+            .insert((info.group.clone(), info.plural.clone()), Arc::new(info));
     }
 
     /// Removes a resource.
     pub fn remove(&mut self, group: &str, plural: &str) {
-        self.resources.remove(&(group.to_owned(), plural.to_owned()));
+        self.resources
+            .remove(&(group.to_owned(), plural.to_owned()));
     }
 
     /// The resource of that group and plural name.
@@ -192,7 +202,8 @@ impl Registry {
 
     /// The resource of that group, version and kind.
     pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
-        self.iter().find(|r| r.group == group && r.kind == kind && r.version(version).is_some())
+        self.iter()
+            .find(|r| r.group == group && r.kind == kind && r.version(version).is_some())
     }
 
     /// All resources, ordered by group and plural.

@@ -14,14 +14,22 @@ pub(crate) struct Target {
 impl Target {
     /// `None` when the path is not that of a resource.
     pub fn parse(path: &str) -> Option<Self> {
-        let parts: Vec<String> = path.split('/').filter(|p| !p.is_empty()).map(decode).collect();
+        let parts: Vec<String> = path
+            .split('/')
+            .filter(|p| !p.is_empty())
+            .map(decode)
+            .collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let (group, version, rest) = match parts.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return None,
         };
-        let mut target = Self { group: group.into(), version: version.into(), ..Self::default() };
+        let mut target = Self {
+            group: group.into(),
+            version: version.into(),
+            ..Self::default()
+        };
         let rest = match rest {
             // A namespace's own subresources are those of the object, not a resource inside it.
             ["namespaces", _, "status" | "finalize"] => rest,
@@ -53,14 +61,20 @@ impl Query {
     pub fn parse(query: &str) -> Self {
         let pairs = query.split('&').filter(|p| !p.is_empty()).map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(&key.replace('+', " ")), decode(&value.replace('+', " ")))
+            (
+                decode(&key.replace('+', " ")),
+                decode(&value.replace('+', " ")),
+            )
         });
         Self(pairs.collect())
     }
 
     /// The first value of a parameter; an empty value counts as absent.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(k, v)| k == key && !v.is_empty()).map(|(_, v)| v.as_str())
+        self.0
+            .iter()
+            .find(|(k, v)| k == key && !v.is_empty())
+            .map(|(_, v)| v.as_str())
     }
 
     pub fn flag(&self, key: &str) -> bool {
@@ -77,7 +91,10 @@ fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
     while i < bytes.len() {
-        let escape = bytes.get(i + 1..i + 3).and_then(|h| std::str::from_utf8(h).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
+        let escape = bytes
+            .get(i + 1..i + 3)
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
         match (bytes[i], escape) {
             (b'%', Some(byte)) => {
                 out.push(byte);
@@ -101,19 +118,58 @@ mod tests {
         (t.group, t.resource, t.namespace, t.name, t.subresource)
     }
 
-    fn expect(group: &str, resource: &str, namespace: &str, name: &str, sub: &str) -> (String, String, String, String, String) {
-        (group.into(), resource.into(), namespace.into(), name.into(), sub.into())
+    fn expect(
+        group: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+    ) -> (String, String, String, String, String) {
+        (
+            group.into(),
+            resource.into(),
+            namespace.into(),
+            name.into(),
+            sub.into(),
+        )
     }
 
     #[test]
     fn paths_are_taken_apart_as_kubernetes_does() {
-        assert_eq!(parse("/api/v1/namespaces"), expect("", "namespaces", "", "", ""));
-        assert_eq!(parse("/api/v1/namespaces/a"), expect("", "namespaces", "", "a", ""));
-        assert_eq!(parse("/api/v1/namespaces/a/status"), expect("", "namespaces", "", "a", "status"));
-        assert_eq!(parse("/api/v1/namespaces/a/pods"), expect("", "pods", "a", "", ""));
-        assert_eq!(parse("/apis/apps/v1/namespaces/a/deployments/b/scale"), expect("apps", "deployments", "a", "b", "scale"));
-        assert_eq!(parse("/apis/x.io/v1/widgets/b"), expect("x.io", "widgets", "", "b", ""));
-        assert_eq!(parse("/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode"), expect("rbac.authorization.k8s.io", "clusterroles", "", "system:node", ""));
+        assert_eq!(
+            parse("/api/v1/namespaces"),
+            expect("", "namespaces", "", "", "")
+        );
+        assert_eq!(
+            parse("/api/v1/namespaces/a"),
+            expect("", "namespaces", "", "a", "")
+        );
+        assert_eq!(
+            parse("/api/v1/namespaces/a/status"),
+            expect("", "namespaces", "", "a", "status")
+        );
+        assert_eq!(
+            parse("/api/v1/namespaces/a/pods"),
+            expect("", "pods", "a", "", "")
+        );
+        assert_eq!(
+            parse("/apis/apps/v1/namespaces/a/deployments/b/scale"),
+            expect("apps", "deployments", "a", "b", "scale")
+        );
+        assert_eq!(
+            parse("/apis/x.io/v1/widgets/b"),
+            expect("x.io", "widgets", "", "b", "")
+        );
+        assert_eq!(
+            parse("/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode"),
+            expect(
+                "rbac.authorization.k8s.io",
+                "clusterroles",
+                "",
+                "system:node",
+                ""
+            )
+        );
         assert_eq!(Target::parse("/healthz"), None);
         assert_eq!(Target::parse("/apis/apps/v1"), None);
     }

@@ -47,9 +47,16 @@ impl Default for Options {
         let now = move || {
             let epoch = Timestamp::from_second(EPOCH).expect("a constant within range");
             let elapsed = i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX);
-            epoch.checked_add(jiff::SignedDuration::from_millis(elapsed)).unwrap_or(epoch)
+            epoch
+                .checked_add(jiff::SignedDuration::from_millis(elapsed))
+                .unwrap_or(epoch)
         };
-        Self { name: "lab".into(), now: Arc::new(now), seed: 0, rbac: false }
+        Self {
+            name: "lab".into(),
+            now: Arc::new(now),
+            seed: 0,
+            rbac: false,
+        }
     }
 }
 
@@ -76,12 +83,18 @@ impl Server {
     }
 
     pub fn registry(&self) -> Arc<Registry> {
-        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.registry
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Replaces the registry by a changed copy.
     pub fn change_registry(&self, change: impl FnOnce(&mut Registry)) {
-        let mut slot = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self
+            .registry
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut registry = Registry::clone(&slot);
         change(&mut registry);
         *slot = Arc::new(registry);
@@ -93,18 +106,33 @@ impl Server {
 
     /// A resource that is compiled in.
     pub fn builtin(&self, group: &str, plural: &str) -> Arc<ResourceInfo> {
-        self.registry().get(group, plural).expect("built-in kinds are never removed").clone()
+        self.registry()
+            .get(group, plural)
+            .expect("built-in kinds are never removed")
+            .clone()
     }
 
     /// A writer for the server's own controllers.
     pub fn writer<'a>(&'a self, resource: &'a ResourceInfo) -> Writer<'a> {
-        let version = resource.version(&resource.storage_version).unwrap_or(&resource.versions[0]);
-        Writer { server: self, resource, version, manager: "kube-controller-manager", dry_run: false, unknown: Unknown::Ignore, warnings: Vec::new() }
+        let version = resource
+            .version(&resource.storage_version)
+            .unwrap_or(&resource.versions[0]);
+        Writer {
+            server: self,
+            resource,
+            version,
+            manager: "kube-controller-manager",
+            dry_run: false,
+            unknown: Unknown::Ignore,
+            warnings: Vec::new(),
+        }
     }
 
     /// Gives a new Service its cluster IP.
     pub fn allocate(&self, resource: &ResourceInfo, object: &mut Value) {
-        if !(resource.group.is_empty() && resource.kind == "Service") || meta::field_text(object, "spec.type") == "ExternalName" {
+        if !(resource.group.is_empty() && resource.kind == "Service")
+            || meta::field_text(object, "spec.type") == "ExternalName"
+        {
             return;
         }
         if meta::field_text(object, "spec.clusterIP").is_empty() {
@@ -130,7 +158,15 @@ impl ApiServer {
         let ident = Ident::new(&options.name, options.seed);
         let tokens = Tokens::default();
         let admin = ident.token();
-        tokens.insert(admin.clone(), Grant { user: User::new("kubernetes-admin", &[MASTERS]), expires: None, account: None, audiences: Vec::new() });
+        tokens.insert(
+            admin.clone(),
+            Grant {
+                user: User::new("kubernetes-admin", &[MASTERS]),
+                expires: None,
+                account: None,
+                audiences: Vec::new(),
+            },
+        );
         let server = Arc::new(Server {
             name: options.name,
             clock: options.now,
@@ -147,14 +183,20 @@ impl ApiServer {
         });
         let namespaces = server.namespaces();
         for name in NAMESPACES {
-            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            let object =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             let made = server.writer(&namespaces).create(object, "", Managed::Done);
             debug_assert!(made.is_ok(), "an empty store takes the standard namespaces");
         }
         for object in rbac::default_objects() {
-            let plural = format!("{}s", object["kind"].as_str().unwrap_or_default().to_lowercase());
+            let plural = format!(
+                "{}s",
+                object["kind"].as_str().unwrap_or_default().to_lowercase()
+            );
             let resource = server.builtin("rbac.authorization.k8s.io", &plural);
-            let made = server.writer(&resource).create(object.clone(), "", Managed::Done);
+            let made = server
+                .writer(&resource)
+                .create(object.clone(), "", Managed::Done);
             debug_assert!(made.is_ok(), "an empty store takes the default roles");
         }
         Self { server }
@@ -173,7 +215,15 @@ impl ApiServer {
     /// A new token for a user in these groups (and in `system:authenticated`). It does not expire.
     pub fn issue_token(&self, user: &str, groups: &[&str]) -> String {
         let token = self.server.ident.token();
-        self.server.tokens.insert(token.clone(), Grant { user: User::new(user, groups), expires: None, account: None, audiences: Vec::new() });
+        self.server.tokens.insert(
+            token.clone(),
+            Grant {
+                user: User::new(user, groups),
+                expires: None,
+                account: None,
+                audiences: Vec::new(),
+            },
+        );
         token
     }
 
@@ -196,7 +246,12 @@ impl ApiServer {
     }
 
     /// Serves TLS (HTTP/1.1 and HTTP/2) on a listener until `shutdown`, then closes the connections.
-    pub async fn serve_tls(&self, listener: tokio::net::TcpListener, tls: Tls, shutdown: CancellationToken) {
+    pub async fn serve_tls(
+        &self,
+        listener: tokio::net::TcpListener,
+        tls: Tls,
+        shutdown: CancellationToken,
+    ) {
         tls::serve(self.server.clone(), listener, tls, shutdown).await;
     }
 
@@ -234,7 +289,9 @@ impl ApiServer {
 
 impl std::fmt::Debug for ApiServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiServer").field("name", &self.server.name).field("revision", &self.revision()).finish_non_exhaustive()
+        f.debug_struct("ApiServer")
+            .field("name", &self.server.name)
+            .field("revision", &self.revision())
+            .finish_non_exhaustive()
     }
 }
-

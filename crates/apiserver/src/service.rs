@@ -71,22 +71,39 @@ where
 
 fn response(reply: Reply) -> Result<Response<ApiBody>, BoxError> {
     let body = match reply.body {
-        ReplyBody::Whole(bytes) => Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync(),
+        ReplyBody::Whole(bytes) => Full::new(bytes)
+            .map_err(|never: Infallible| match never {})
+            .boxed_unsync(),
         ReplyBody::Stream(stream) => StreamBody::new(stream.map_ok(Frame::data)).boxed_unsync(),
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(reply.code)?;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_str(&reply.content_type)?);
-    headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
+    headers.insert(
+        "cache-control",
+        HeaderValue::from_static("no-cache, private"),
+    );
     for warning in &reply.warnings {
-        let text: String = warning.chars().map(|c| if c == '"' { "\\\"".to_owned() } else { c.to_string() }).collect();
+        let text: String = warning
+            .chars()
+            .map(|c| {
+                if c == '"' {
+                    "\\\"".to_owned()
+                } else {
+                    c.to_string()
+                }
+            })
+            .collect();
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
             headers.append(WARNING, value);
         }
     }
     for (name, value) in reply.headers {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_str(&value)?);
+        headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_str(&value)?,
+        );
     }
     Ok(response)
 }

@@ -29,7 +29,10 @@ pub(crate) struct Key {
 
 impl Key {
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     pub fn of(object: &Value) -> Self {
@@ -50,7 +53,12 @@ pub(crate) struct Stored {
 impl Stored {
     fn new(mut value: Value, revision: u64, schema: i64) -> Arc<Self> {
         meta::set_resource_version(&mut value, revision);
-        Arc::new(Self { revision, value, schema, json: OnceLock::new() })
+        Arc::new(Self {
+            revision,
+            value,
+            schema,
+            json: OnceLock::new(),
+        })
     }
 
     /// The same object as if it stood at another revision.
@@ -59,7 +67,9 @@ impl Stored {
     }
 
     pub fn json(&self) -> Bytes {
-        self.json.get_or_init(|| Bytes::from(self.value.to_string())).clone()
+        self.json
+            .get_or_init(|| Bytes::from(self.value.to_string()))
+            .clone()
     }
 }
 
@@ -125,6 +135,9 @@ pub(crate) struct Store {
     inner: Mutex<Inner>,
 }
 
+/// The events of one table, as they are committed.
+pub(crate) type Events = mpsc::Receiver<Arc<Event>>;
+
 /// All objects of one table at one revision.
 pub(crate) struct Snapshot {
     pub revision: u64,
@@ -146,21 +159,45 @@ impl Store {
     }
 
     /// Commits one change and tells every watcher.
-    pub fn commit(&self, table: &str, key: &Key, schema: i64, change: Change) -> Result<Arc<Stored>, CommitError> {
+    pub fn commit(
+        &self,
+        table: &str,
+        key: &Key,
+        schema: i64,
+        change: Change,
+    ) -> Result<Arc<Stored>, CommitError> {
         self.change(table, key, schema, change, true)
     }
 
     /// Answers as [`Self::commit`] would, and changes nothing.
-    pub fn rehearse(&self, table: &str, key: &Key, change: Change) -> Result<Arc<Stored>, CommitError> {
+    pub fn rehearse(
+        &self,
+        table: &str,
+        key: &Key,
+        change: Change,
+    ) -> Result<Arc<Stored>, CommitError> {
         self.change(table, key, 0, change, false)
     }
 
-    fn change(&self, table: &str, key: &Key, schema: i64, change: Change, really: bool) -> Result<Arc<Stored>, CommitError> {
+    fn change(
+        &self,
+        table: &str,
+        key: &Key,
+        schema: i64,
+        change: Change,
+        really: bool,
+    ) -> Result<Arc<Stored>, CommitError> {
         let mut inner = self.lock();
         if matches!(change, Change::Create { .. }) && !key.namespace.is_empty() {
-            match inner.tables.get(NAMESPACES).and_then(|t| t.objects.get(&Key::new("", &key.namespace))) {
+            match inner
+                .tables
+                .get(NAMESPACES)
+                .and_then(|t| t.objects.get(&Key::new("", &key.namespace)))
+            {
                 None => return Err(CommitError::NamespaceMissing),
-                Some(ns) if meta::is_deleting(&ns.value) => return Err(CommitError::NamespaceTerminating),
+                Some(ns) if meta::is_deleting(&ns.value) => {
+                    return Err(CommitError::NamespaceTerminating);
+                }
                 Some(_) => {}
             }
         }
@@ -199,7 +236,13 @@ impl Store {
         } else {
             entry.objects.insert(key.clone(), object.clone());
         }
-        let event = Arc::new(Event { revision, kind, table: name, object: object.clone(), previous });
+        let event = Arc::new(Event {
+            revision,
+            kind,
+            table: name,
+            object: object.clone(),
+            previous,
+        });
         entry.history.push_back(event.clone());
         if entry.history.len() > HISTORY
             && let Some(dropped) = entry.history.pop_front()
@@ -216,40 +259,78 @@ impl Store {
     /// The newest state of a table, optionally of one namespace.
     pub fn list(&self, table: &str, namespace: Option<&str>) -> Snapshot {
         let inner = self.lock();
-        Snapshot { revision: inner.revision, objects: objects(inner.tables.get(table), namespace) }
+        Snapshot {
+            revision: inner.revision,
+            objects: objects(inner.tables.get(table), namespace),
+        }
     }
 
     /// The state of a table as it was at `revision`, rebuilt by undoing the events since.
-    pub fn list_at(&self, table: &str, namespace: Option<&str>, revision: u64) -> Result<Snapshot, Expired> {
+    pub fn list_at(
+        &self,
+        table: &str,
+        namespace: Option<&str>,
+        revision: u64,
+    ) -> Result<Snapshot, Expired> {
         let inner = self.lock();
-        let Some(entry) = inner.tables.get(table) else { return Ok(Snapshot { revision, objects: Vec::new() }) };
+        let Some(entry) = inner.tables.get(table) else {
+            return Ok(Snapshot {
+                revision,
+                objects: Vec::new(),
+            });
+        };
         if revision < entry.expired {
-            return Err(Expired { requested: revision, oldest: entry.expired });
+            return Err(Expired {
+                requested: revision,
+                oldest: entry.expired,
+            });
         }
         let mut past: BTreeMap<Key, Option<Arc<Stored>>> = BTreeMap::new();
-        for event in entry.history.iter().rev().take_while(|e| e.revision > revision) {
+        for event in entry
+            .history
+            .iter()
+            .rev()
+            .take_while(|e| e.revision > revision)
+        {
             past.insert(Key::of(&event.object.value), event.previous.clone());
         }
         if past.is_empty() {
-            return Ok(Snapshot { revision, objects: objects(Some(entry), namespace) });
+            return Ok(Snapshot {
+                revision,
+                objects: objects(Some(entry), namespace),
+            });
         }
-        let mut then: BTreeMap<&Key, Arc<Stored>> = entry.objects.iter().map(|(k, o)| (k, o.clone())).collect();
+        let mut then: BTreeMap<&Key, Arc<Stored>> =
+            entry.objects.iter().map(|(k, o)| (k, o.clone())).collect();
         for (key, object) in &past {
             match object {
                 Some(object) => then.insert(key, object.clone()),
                 None => then.remove(key),
             };
         }
-        let objects = then.into_iter().filter(|(k, _)| namespace.is_none_or(|n| k.namespace == n)).map(|(_, o)| o);
-        Ok(Snapshot { revision, objects: objects.collect() })
+        let objects = then
+            .into_iter()
+            .filter(|(k, _)| namespace.is_none_or(|n| k.namespace == n))
+            .map(|(_, o)| o);
+        Ok(Snapshot {
+            revision,
+            objects: objects.collect(),
+        })
     }
 
     /// Events of a table after `revision`, then everything that follows.
-    pub fn watch_from(&self, table: &str, revision: u64) -> Result<(Vec<Arc<Event>>, mpsc::Receiver<Arc<Event>>), Expired> {
+    pub fn watch_from(
+        &self,
+        table: &str,
+        revision: u64,
+    ) -> Result<(Vec<Arc<Event>>, Events), Expired> {
         let mut inner = self.lock();
         let entry = inner.tables.entry(Arc::from(table)).or_default();
         if revision < entry.expired {
-            return Err(Expired { requested: revision, oldest: entry.expired });
+            return Err(Expired {
+                requested: revision,
+                oldest: entry.expired,
+            });
         }
         let from = entry.history.partition_point(|e| e.revision <= revision);
         let backlog = entry.history.range(from..).cloned().collect();
@@ -257,11 +338,14 @@ impl Store {
     }
 
     /// The newest state of a table, then everything that follows.
-    pub fn list_and_watch(&self, table: &str, namespace: Option<&str>) -> (Snapshot, mpsc::Receiver<Arc<Event>>) {
+    pub fn list_and_watch(&self, table: &str, namespace: Option<&str>) -> (Snapshot, Events) {
         let mut inner = self.lock();
         let revision = inner.revision;
         let entry = inner.tables.entry(Arc::from(table)).or_default();
-        let snapshot = Snapshot { revision, objects: objects(Some(entry), namespace) };
+        let snapshot = Snapshot {
+            revision,
+            objects: objects(Some(entry), namespace),
+        };
         (snapshot, subscribe(entry))
     }
 
@@ -278,7 +362,11 @@ impl Store {
         let inner = self.lock();
         let mut found = Vec::new();
         for (name, table) in &inner.tables {
-            found.extend(objects(Some(table), Some(namespace)).into_iter().map(|o| (name.clone(), o)));
+            found.extend(
+                objects(Some(table), Some(namespace))
+                    .into_iter()
+                    .map(|o| (name.clone(), o)),
+            );
         }
         found
     }
@@ -301,7 +389,7 @@ impl Store {
     }
 }
 
-fn subscribe(table: &mut Table) -> mpsc::Receiver<Arc<Event>> {
+fn subscribe(table: &mut Table) -> Events {
     let (tx, rx) = mpsc::channel(WATCH_BUFFER);
     table.watchers.retain(|w| !w.is_closed());
     table.watchers.push(tx);
@@ -309,12 +397,19 @@ fn subscribe(table: &mut Table) -> mpsc::Receiver<Arc<Event>> {
 }
 
 fn objects(table: Option<&Table>, namespace: Option<&str>) -> Vec<Arc<Stored>> {
-    let Some(table) = table else { return Vec::new() };
+    let Some(table) = table else {
+        return Vec::new();
+    };
     match namespace {
         None => table.objects.values().cloned().collect(),
         Some(ns) => {
             let from = Key::new(ns, "");
-            table.objects.range(from..).take_while(|(k, _)| k.namespace == ns).map(|(_, o)| o.clone()).collect()
+            table
+                .objects
+                .range(from..)
+                .take_while(|(k, _)| k.namespace == ns)
+                .map(|(_, o)| o.clone())
+                .collect()
         }
     }
 }
@@ -339,22 +434,65 @@ mod tests {
         let a = put(&store, "a", Change::Create { value: cm("a", 1) }).unwrap();
         put(&store, "b", Change::Create { value: cm("b", 1) }).unwrap();
         let then = store.revision();
-        put(&store, "a", Change::Update { expected: a.revision, value: cm("a", 2) }).unwrap();
+        put(
+            &store,
+            "a",
+            Change::Update {
+                expected: a.revision,
+                value: cm("a", 2),
+            },
+        )
+        .unwrap();
         let b = store.get("t", &Key::new("", "b")).unwrap();
-        put(&store, "b", Change::Delete { expected: b.revision, value: cm("b", 1) }).unwrap();
+        put(
+            &store,
+            "b",
+            Change::Delete {
+                expected: b.revision,
+                value: cm("b", 1),
+            },
+        )
+        .unwrap();
         put(&store, "c", Change::Create { value: cm("c", 1) }).unwrap();
 
         let past = store.list_at("t", None, then).unwrap();
-        let names: Vec<_> = past.objects.iter().map(|o| (meta::name(&o.value).to_owned(), o.value["data"]["n"].clone())).collect();
-        assert_eq!(names, vec![("a".to_owned(), json!(1)), ("b".to_owned(), json!(1))]);
+        let names: Vec<_> = past
+            .objects
+            .iter()
+            .map(|o| {
+                (
+                    meta::name(&o.value).to_owned(),
+                    o.value["data"]["n"].clone(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            names,
+            vec![("a".to_owned(), json!(1)), ("b".to_owned(), json!(1))]
+        );
     }
 
     #[test]
     fn a_change_computed_from_an_old_state_is_refused() {
         let store = Store::default();
         let a = put(&store, "a", Change::Create { value: cm("a", 1) }).unwrap();
-        put(&store, "a", Change::Update { expected: a.revision, value: cm("a", 2) }).unwrap();
-        let late = put(&store, "a", Change::Update { expected: a.revision, value: cm("a", 3) });
+        put(
+            &store,
+            "a",
+            Change::Update {
+                expected: a.revision,
+                value: cm("a", 2),
+            },
+        )
+        .unwrap();
+        let late = put(
+            &store,
+            "a",
+            Change::Update {
+                expected: a.revision,
+                value: cm("a", 3),
+            },
+        );
         assert_eq!(late.unwrap_err(), CommitError::Stale);
         assert_eq!(store.revision(), 2, "a refused change takes no revision");
     }

@@ -22,8 +22,20 @@ pub(crate) enum Endpoint {
 }
 
 /// Shapes a new object: server-owned metadata, no status, defaults.
-pub(crate) fn prepare_create(resource: &ResourceInfo, version: &VersionInfo, object: &mut Value, uid: &str, now: &str) {
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink"] {
+pub(crate) fn prepare_create(
+    resource: &ResourceInfo,
+    version: &VersionInfo,
+    object: &mut Value,
+    uid: &str,
+    now: &str,
+) {
+    for field in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "resourceVersion",
+        "selfLink",
+    ] {
         meta::unset(object, field);
     }
     meta::set(object, "uid", json!(uid));
@@ -46,14 +58,22 @@ pub(crate) fn prepare_create(resource: &ResourceInfo, version: &VersionInfo, obj
 }
 
 /// Shapes an updated object: what this endpoint may not change is taken from `old`.
-pub(crate) fn prepare_update(resource: &ResourceInfo, version: &VersionInfo, endpoint: Endpoint, new: &mut Value, old: &Value) {
+pub(crate) fn prepare_update(
+    resource: &ResourceInfo,
+    version: &VersionInfo,
+    endpoint: Endpoint,
+    new: &mut Value,
+    old: &Value,
+) {
     match endpoint {
         Endpoint::Main => {
             if version.has_status() {
                 restore(new, old, "status");
             }
             if is(resource, "", "Namespace") {
-                let finalizers = meta::field(old, "spec.finalizers").cloned().unwrap_or_else(|| json!([]));
+                let finalizers = meta::field(old, "spec.finalizers")
+                    .cloned()
+                    .unwrap_or_else(|| json!([]));
                 meta::set_field(new, "spec.finalizers", finalizers);
             }
         }
@@ -65,12 +85,28 @@ pub(crate) fn prepare_update(resource: &ResourceInfo, version: &VersionInfo, end
         }
         Endpoint::Finalize => {
             let mut kept = old.clone();
-            meta::set_field(&mut kept, "spec.finalizers", meta::field(new, "spec.finalizers").cloned().unwrap_or_else(|| json!([])));
+            meta::set_field(
+                &mut kept,
+                "spec.finalizers",
+                meta::field(new, "spec.finalizers")
+                    .cloned()
+                    .unwrap_or_else(|| json!([])),
+            );
             meta::carry(new, &mut kept, "managedFields");
             *new = kept;
         }
     }
-    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "generateName"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "resourceVersion",
+        "generateName",
+    ] {
         meta::carry(old, new, field);
     }
     if !resource.is_custom() {
@@ -81,7 +117,12 @@ pub(crate) fn prepare_update(resource: &ResourceInfo, version: &VersionInfo, end
 }
 
 /// Raises the generation when anything but metadata (and status, where it is a subresource) changed.
-pub(crate) fn bump_generation(resource: &ResourceInfo, version: &VersionInfo, new: &mut Value, old: &Value) {
+pub(crate) fn bump_generation(
+    resource: &ResourceInfo,
+    version: &VersionInfo,
+    new: &mut Value,
+    old: &Value,
+) {
     if !(resource.is_custom() || resource.traits.generation) {
         return;
     }
@@ -91,8 +132,14 @@ pub(crate) fn bump_generation(resource: &ResourceInfo, version: &VersionInfo, ne
 }
 
 fn desired<'a>(object: &'a Value, version: &VersionInfo) -> Vec<(&'a String, &'a Value)> {
-    let skip = |key: &str| matches!(key, "metadata" | "apiVersion" | "kind") || (key == "status" && version.has_status());
-    object.as_object().map(|m| m.iter().filter(|(k, _)| !skip(k)).collect()).unwrap_or_default()
+    let skip = |key: &str| {
+        matches!(key, "metadata" | "apiVersion" | "kind")
+            || (key == "status" && version.has_status())
+    };
+    object
+        .as_object()
+        .map(|m| m.iter().filter(|(k, _)| !skip(k)).collect())
+        .unwrap_or_default()
 }
 
 fn restore(to: &mut Value, from: &Value, field: &str) {
@@ -113,7 +160,9 @@ fn secret_data(resource: &ResourceInfo, object: &mut Value) {
     if !is(resource, "", "Secret") {
         return;
     }
-    let Some(map) = object.as_object_mut() else { return };
+    let Some(map) = object.as_object_mut() else {
+        return;
+    };
     if let Some(Value::Object(plain)) = map.remove("stringData") {
         let data = map.entry("data").or_insert_with(|| json!({}));
         if !data.is_object() {
@@ -134,7 +183,9 @@ fn fallback(map: &mut Map<String, Value>, field: &str, value: impl FnOnce() -> V
 }
 
 fn spec(object: &mut Value) -> &mut Map<String, Value> {
-    let map = object.as_object_mut().expect("objects are maps: decoding checked it");
+    let map = object
+        .as_object_mut()
+        .expect("objects are maps: decoding checked it");
     let spec = map.entry("spec").or_insert_with(|| json!({}));
     if !spec.is_object() {
         *spec = json!({});
@@ -147,22 +198,32 @@ fn defaults(resource: &ResourceInfo, object: &mut Value) {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace") => {
             let name = meta::name(object).to_owned();
-            let labels = meta::metadata_mut(object).entry("labels").or_insert_with(|| json!({}));
+            let labels = meta::metadata_mut(object)
+                .entry("labels")
+                .or_insert_with(|| json!({}));
             labels[NAMESPACE_NAME] = json!(name);
         }
         ("", "Secret") => {
-            let map = object.as_object_mut().expect("objects are maps: decoding checked it");
+            let map = object
+                .as_object_mut()
+                .expect("objects are maps: decoding checked it");
             fallback(map, "type", || json!("Opaque"));
         }
         ("", "Service") => service(spec(object)),
         ("", "Pod") => pod(spec(object)),
-        ("", "PersistentVolumeClaim") => fallback(spec(object), "volumeMode", || json!("Filesystem")),
+        ("", "PersistentVolumeClaim") => {
+            fallback(spec(object), "volumeMode", || json!("Filesystem"))
+        }
         ("", "PersistentVolume") => {
             fallback(spec(object), "volumeMode", || json!("Filesystem"));
-            fallback(spec(object), "persistentVolumeReclaimPolicy", || json!("Retain"));
+            fallback(spec(object), "persistentVolumeReclaimPolicy", || {
+                json!("Retain")
+            });
         }
         ("storage.k8s.io", "StorageClass") => {
-            let map = object.as_object_mut().expect("objects are maps: decoding checked it");
+            let map = object
+                .as_object_mut()
+                .expect("objects are maps: decoding checked it");
             fallback(map, "reclaimPolicy", || json!("Delete"));
             fallback(map, "volumeBindingMode", || json!("Immediate"));
         }
@@ -171,7 +232,11 @@ fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec, "replicas", || json!(1));
             fallback(spec, "progressDeadlineSeconds", || json!(600));
             fallback(spec, "revisionHistoryLimit", || json!(10));
-            fallback(spec, "strategy", || json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}));
+            fallback(
+                spec,
+                "strategy",
+                || json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}),
+            );
             template(spec, "Always");
         }
         ("apps", "ReplicaSet") | ("", "ReplicationController") => {
@@ -183,13 +248,21 @@ fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec, "replicas", || json!(1));
             fallback(spec, "podManagementPolicy", || json!("OrderedReady"));
             fallback(spec, "revisionHistoryLimit", || json!(10));
-            fallback(spec, "updateStrategy", || json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
+            fallback(
+                spec,
+                "updateStrategy",
+                || json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+            );
             template(spec, "Always");
         }
         ("apps", "DaemonSet") => {
             let spec = spec(object);
             fallback(spec, "revisionHistoryLimit", || json!(10));
-            fallback(spec, "updateStrategy", || json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}));
+            fallback(
+                spec,
+                "updateStrategy",
+                || json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+            );
             template(spec, "Always");
         }
         ("batch", "Job") => {
@@ -243,12 +316,26 @@ fn pod(spec: &mut Map<String, Value>) {
     fallback(spec, "terminationGracePeriodSeconds", || json!(30));
     fallback(spec, "securityContext", || json!({}));
     for list in ["initContainers", "containers"] {
-        let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else {
+            continue;
+        };
         for container in containers.iter_mut().filter_map(Value::as_object_mut) {
-            let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-            let latest = image.ends_with(":latest") || !image.rsplit('/').next().unwrap_or_default().contains([':', '@']);
-            fallback(container, "imagePullPolicy", || json!(if latest { "Always" } else { "IfNotPresent" }));
-            fallback(container, "terminationMessagePath", || json!("/dev/termination-log"));
+            let image = container
+                .get("image")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let latest = image.ends_with(":latest")
+                || !image
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or_default()
+                    .contains([':', '@']);
+            fallback(container, "imagePullPolicy", || {
+                json!(if latest { "Always" } else { "IfNotPresent" })
+            });
+            fallback(container, "terminationMessagePath", || {
+                json!("/dev/termination-log")
+            });
             fallback(container, "terminationMessagePolicy", || json!("File"));
             fallback(container, "resources", || json!({}));
             if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
@@ -268,21 +355,40 @@ fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str) {
             meta::set_field(object, "status.phase", json!("Active"));
         }
         ("", "Pod") => {
-            let account = meta::field(object, "spec.serviceAccountName").and_then(Value::as_str).unwrap_or("").to_owned();
-            let account = if account.is_empty() { "default".to_owned() } else { account };
+            let account = meta::field(object, "spec.serviceAccountName")
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .to_owned();
+            let account = if account.is_empty() {
+                "default".to_owned()
+            } else {
+                account
+            };
             meta::set_field(object, "spec.serviceAccountName", json!(account));
             meta::set_field(object, "spec.serviceAccount", json!(account));
-            meta::set_field(object, "status", json!({"phase": "Pending", "qosClass": "BestEffort"}));
+            meta::set_field(
+                object,
+                "status",
+                json!({"phase": "Pending", "qosClass": "BestEffort"}),
+            );
         }
-        ("", "PersistentVolumeClaim") => meta::set_field(object, "status", json!({"phase": "Pending"})),
+        ("", "PersistentVolumeClaim") => {
+            meta::set_field(object, "status", json!({"phase": "Pending"}))
+        }
         ("", "PersistentVolume") => meta::set_field(object, "status", json!({"phase": "Pending"})),
         ("", "Service") => meta::set_field(object, "status", json!({"loadBalancer": {}})),
-        ("batch", "Job") if meta::field(object, "spec.manualSelector") != Some(&Value::Bool(true)) => {
+        ("batch", "Job")
+            if meta::field(object, "spec.manualSelector") != Some(&Value::Bool(true)) =>
+        {
             let name = meta::name(object).to_owned();
             let labels = json!({
                 "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name, "controller-uid": uid, "job-name": name,
             });
-            meta::set_field(object, "spec.selector", json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}));
+            meta::set_field(
+                object,
+                "spec.selector",
+                json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
+            );
             for (key, value) in labels.as_object().into_iter().flatten() {
                 if !object["spec"]["template"]["metadata"]["labels"].is_object() {
                     meta::set_field(object, "spec.template.metadata.labels", json!({}));
@@ -295,15 +401,27 @@ fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str) {
 }
 
 /// Checks an object that is about to be stored. `old` is what it replaces.
-pub(crate) fn validate(resource: &ResourceInfo, version: &VersionInfo, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(crate) fn validate(
+    resource: &ResourceInfo,
+    version: &VersionInfo,
+    new: &Value,
+    old: Option<&Value>,
+) -> Vec<FieldError> {
     let mut errors = names::metadata_problems(resource.traits.names, resource.namespaced, new);
     if let Some(old) = old
         && meta::is_deleting(old)
     {
         let before = meta::finalizers(old);
-        let added: Vec<String> = meta::finalizers(new).into_iter().filter(|f| !before.contains(f)).map(|f| format!("{f:?}")).collect();
+        let added: Vec<String> = meta::finalizers(new)
+            .into_iter()
+            .filter(|f| !before.contains(f))
+            .map(|f| format!("{f:?}"))
+            .collect();
         if !added.is_empty() {
-            let detail = format!("no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}", added.join(", "));
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
             errors.push(FieldError::forbidden("metadata.finalizers", detail));
         }
     }
@@ -316,13 +434,21 @@ pub(crate) fn validate(resource: &ResourceInfo, version: &VersionInfo, new: &Val
 }
 
 /// The rules of built-in kinds that a controller can trip over.
-fn builtin(resource: &ResourceInfo, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn builtin(
+    resource: &ResourceInfo,
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "ConfigMap" | "Secret") => {
             if let Some(old) = old.filter(|o| o.get("immutable") == Some(&Value::Bool(true))) {
                 for field in ["data", "binaryData"] {
                     if old.get(field) != new.get(field) {
-                        errors.push(FieldError::forbidden(field, "field is immutable when `immutable` is set"));
+                        errors.push(FieldError::forbidden(
+                            field,
+                            "field is immutable when `immutable` is set",
+                        ));
                     }
                 }
             }
@@ -334,29 +460,51 @@ fn builtin(resource: &ResourceInfo, new: &Value, old: Option<&Value>, errors: &m
             }
             secret_or_config_size(new, errors);
         }
-        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") => selector(new, old, errors),
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") => {
+            selector(new, old, errors)
+        }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
             if let Some(old) = old
                 && old.get("roleRef") != new.get("roleRef")
             {
-                errors.push(FieldError::invalid("roleRef", new.get("roleRef").cloned().unwrap_or_default(), "cannot change roleRef"));
+                errors.push(FieldError::invalid(
+                    "roleRef",
+                    new.get("roleRef").cloned().unwrap_or_default(),
+                    "cannot change roleRef",
+                ));
             }
         }
         ("storage.k8s.io", "StorageClass") => {
-            if new.get("provisioner").and_then(Value::as_str).unwrap_or("").is_empty() {
+            if new
+                .get("provisioner")
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .is_empty()
+            {
                 errors.push(FieldError::required("provisioner", ""));
             }
             if let Some(old) = old {
-                for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+                for field in [
+                    "parameters",
+                    "provisioner",
+                    "reclaimPolicy",
+                    "volumeBindingMode",
+                ] {
                     if old.get(field) != new.get(field) {
-                        errors.push(FieldError::forbidden(field, format!("updates to {field} are forbidden.")));
+                        errors.push(FieldError::forbidden(
+                            field,
+                            format!("updates to {field} are forbidden."),
+                        ));
                     }
                 }
             }
         }
         ("", "PersistentVolumeClaim") => claim(new, old, errors),
         ("", "Pod") => {
-            if meta::field(new, "spec.containers").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+            if meta::field(new, "spec.containers")
+                .and_then(Value::as_array)
+                .is_none_or(Vec::is_empty)
+            {
                 errors.push(FieldError::required("spec.containers", ""));
             }
             if let Some(old) = old {
@@ -373,22 +521,44 @@ fn builtin(resource: &ResourceInfo, new: &Value, old: Option<&Value>, errors: &m
 }
 
 fn immutable(path: &str, value: Option<&Value>) -> FieldError {
-    FieldError::invalid(path, value.cloned().unwrap_or_default(), "field is immutable")
+    FieldError::invalid(
+        path,
+        value.cloned().unwrap_or_default(),
+        "field is immutable",
+    )
 }
 
 fn secret_or_config_size(object: &Value, errors: &mut Vec<FieldError>) {
     let mut size = 0;
     for field in ["data", "binaryData"] {
-        for (key, value) in object.get(field).and_then(Value::as_object).into_iter().flatten() {
-            if key.is_empty() || !key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')) {
+        for (key, value) in object
+            .get(field)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            if key.is_empty()
+                || !key
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            {
                 let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-                errors.push(FieldError::invalid(format!("{field}[{key}]"), json!(key), detail));
+                errors.push(FieldError::invalid(
+                    format!("{field}[{key}]"),
+                    json!(key),
+                    detail,
+                ));
             }
             size += value.as_str().map_or(0, str::len);
         }
     }
     if size > 1024 * 1024 * 4 / 3 {
-        errors.push(FieldError::new("data", FieldErrorKind::TooLong, None, "must have at most 1048576 bytes"));
+        errors.push(FieldError::new(
+            "data",
+            FieldErrorKind::TooLong,
+            None,
+            "must have at most 1048576 bytes",
+        ));
     }
 }
 
@@ -402,10 +572,18 @@ fn selector(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
             let template = meta::field(new, "spec.template.metadata.labels");
             if !labels.matches(template) {
                 let detail = "`selector` does not match template `labels`";
-                errors.push(FieldError::invalid("spec.template.metadata.labels", template.cloned().unwrap_or_default(), detail));
+                errors.push(FieldError::invalid(
+                    "spec.template.metadata.labels",
+                    template.cloned().unwrap_or_default(),
+                    detail,
+                ));
             }
         }
-        Err(problem) => errors.push(FieldError::invalid("spec.selector", selector.clone(), problem)),
+        Err(problem) => errors.push(FieldError::invalid(
+            "spec.selector",
+            selector.clone(),
+            problem,
+        )),
     }
     if let Some(old) = old
         && meta::field(old, "spec.selector") != Some(selector)
@@ -415,15 +593,29 @@ fn selector(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
 }
 
 fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    if meta::field(new, "spec.accessModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
+    if meta::field(new, "spec.accessModes")
+        .and_then(Value::as_array)
+        .is_none_or(Vec::is_empty)
+    {
+        errors.push(FieldError::required(
+            "spec.accessModes",
+            "at least 1 access mode is required",
+        ));
     }
     let Some(old) = old else { return };
     // Bound claims are immutable but for their size; a claim may be bound by a controller, and only once.
-    for field in ["spec.accessModes", "spec.selector", "spec.storageClassName", "spec.volumeMode", "spec.dataSource", "spec.volumeName"] {
+    for field in [
+        "spec.accessModes",
+        "spec.selector",
+        "spec.storageClassName",
+        "spec.volumeMode",
+        "spec.dataSource",
+        "spec.volumeName",
+    ] {
         let before = meta::field(old, field).filter(|v| !v.is_null());
         let after = meta::field(new, field).filter(|v| !v.is_null());
-        let first = before.is_none() && matches!(field, "spec.volumeName" | "spec.storageClassName");
+        let first =
+            before.is_none() && matches!(field, "spec.volumeName" | "spec.storageClassName");
         if before != after && !first {
             let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
             errors.push(FieldError::forbidden("spec", detail));

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -40,28 +43,45 @@ impl Tls {
     /// From PEM texts.
     pub fn from_pem(cert: &str, key: &str) -> Result<Self, TlsError> {
         let cert = CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<_, _>>()?;
-        Ok(Self { cert, key: PrivateKeyDer::from_pem_slice(key.as_bytes())? })
+        Ok(Self {
+            cert,
+            key: PrivateKeyDer::from_pem_slice(key.as_bytes())?,
+        })
     }
 
     /// A new certificate for these DNS names and IP addresses, and the PEM of the new authority that signed it.
     pub fn self_signed(names: &[&str]) -> Result<(Self, String), TlsError> {
         let mut authority = CertificateParams::new(Vec::<String>::new())?;
-        authority.distinguished_name.push(DnType::CommonName, "embedded-apiserver-ca");
+        authority
+            .distinguished_name
+            .push(DnType::CommonName, "embedded-apiserver-ca");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
-        let mut params = CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())?;
-        params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+        let mut params =
+            CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())?;
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, &issuer)?;
-        let tls = Self { cert: vec![cert.der().clone()], key: PrivateKeyDer::try_from(key.serialize_der()).map_err(|_| rcgen::Error::CouldNotParseKeyPair)? };
+        let tls = Self {
+            cert: vec![cert.der().clone()],
+            key: PrivateKeyDer::try_from(key.serialize_der())
+                .map_err(|_| rcgen::Error::CouldNotParseKeyPair)?,
+        };
         Ok((tls, issuer.pem()))
     }
 }
 
 /// Accepts connections until `shutdown`. A server that is down drops what it has and what comes.
-pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls, shutdown: CancellationToken) {
+pub(crate) async fn serve(
+    server: Arc<Server>,
+    listener: TcpListener,
+    tls: Tls,
+    shutdown: CancellationToken,
+) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -96,7 +116,12 @@ pub(crate) async fn serve(server: Arc<Server>, listener: TcpListener, tls: Tls, 
     connections.shutdown().await;
 }
 
-async fn connection(server: Arc<Server>, acceptor: TlsAcceptor, stream: TcpStream, shutdown: CancellationToken) {
+async fn connection(
+    server: Arc<Server>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    shutdown: CancellationToken,
+) {
     let up = server.fault.up();
     let _ = stream.set_nodelay(true);
     let serve = async {

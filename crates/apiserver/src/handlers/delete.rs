@@ -41,14 +41,25 @@ impl DeleteOptions {
     /// Reads the request body (`DeleteOptions`) and the query.
     pub fn parse(body: Option<&Value>, query: &Query) -> ApiResult<Self> {
         let field = |name: &str| body.and_then(|b| b.get(name)).filter(|v| !v.is_null());
-        let number = |text: &str| text.parse().map_err(|_| ApiError::bad_request(format!("gracePeriodSeconds: {text:?} is not a number")));
-        let grace = match (field("gracePeriodSeconds").and_then(Value::as_i64), query.get("gracePeriodSeconds")) {
+        let number = |text: &str| {
+            text.parse().map_err(|_| {
+                ApiError::bad_request(format!("gracePeriodSeconds: {text:?} is not a number"))
+            })
+        };
+        let grace = match (
+            field("gracePeriodSeconds").and_then(Value::as_i64),
+            query.get("gracePeriodSeconds"),
+        ) {
             (Some(n), _) => Some(n),
             (None, Some(text)) => Some(number(text)?),
             (None, None) => None,
         };
-        let policy = field("propagationPolicy").and_then(Value::as_str).or(query.get("propagationPolicy"));
-        let orphan = field("orphanDependents").and_then(Value::as_bool).or(query.get("orphanDependents").map(|v| v == "true"));
+        let policy = field("propagationPolicy")
+            .and_then(Value::as_str)
+            .or(query.get("propagationPolicy"));
+        let orphan = field("orphanDependents")
+            .and_then(Value::as_bool)
+            .or(query.get("orphanDependents").map(|v| v == "true"));
         if policy.is_some() && orphan.is_some() {
             let message = "DeleteOptions.meta.k8s.io \"\" is invalid: orphanDependents: Invalid value: orphanDependents and deletionPropagation cannot be both set";
             return Err(ApiError::new(422, "Invalid", message));
@@ -59,12 +70,21 @@ impl DeleteOptions {
             (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
             (None, None) => None,
             (Some(other), _) => {
-                let message = format!("DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{other}\": supported values: \"Background\", \"Foreground\", \"Orphan\"");
+                let message = format!(
+                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{other}\": supported values: \"Background\", \"Foreground\", \"Orphan\""
+                );
                 return Err(ApiError::new(422, "Invalid", message));
             }
         };
-        let condition = |name: &str| field("preconditions").and_then(|p| p.get(name)).and_then(Value::as_str).map(str::to_owned);
-        let body_dry = field("dryRun").and_then(Value::as_array).is_some_and(|l| l.iter().any(|v| v == "All"));
+        let condition = |name: &str| {
+            field("preconditions")
+                .and_then(|p| p.get(name))
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
+        let body_dry = field("dryRun")
+            .and_then(Value::as_array)
+            .is_some_and(|l| l.iter().any(|v| v == "All"));
         Ok(Self {
             grace,
             propagation,
@@ -84,12 +104,24 @@ pub(crate) enum Deleted {
 }
 
 /// Deletes one object, or marks it.
-pub(crate) fn delete(server: &Server, resource: &ResourceInfo, key: &Key, options: &DeleteOptions) -> ApiResult<Deleted> {
+pub(crate) fn delete(
+    server: &Server,
+    resource: &ResourceInfo,
+    key: &Key,
+    options: &DeleteOptions,
+) -> ApiResult<Deleted> {
     if resource.table == crate::store::NAMESPACES && PROTECTED.contains(&key.name.as_str()) {
-        return Err(ApiError::forbidden(resource, &key.name, "this namespace may not be deleted"));
+        return Err(ApiError::forbidden(
+            resource,
+            &key.name,
+            "this namespace may not be deleted",
+        ));
     }
     loop {
-        let stored = server.store.get(&resource.table, key).ok_or_else(|| ApiError::not_found(resource, &key.name))?;
+        let stored = server
+            .store
+            .get(&resource.table, key)
+            .ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         preconditions(resource, key, &stored.value, options)?;
         let mut marked = stored.value.clone();
         let finalizers = finalizers(&marked, options.propagation);
@@ -101,16 +133,24 @@ pub(crate) fn delete(server: &Server, resource: &ResourceInfo, key: &Key, option
         mark(server, resource, &mut marked, grace);
         let gone = write::releases(&marked);
         let change = if gone {
-            Change::Delete { expected: stored.revision, value: last_state(&stored.value, &marked) }
+            Change::Delete {
+                expected: stored.revision,
+                value: last_state(&stored.value, &marked),
+            }
         } else if marked == stored.value {
             return Ok(Deleted::Waiting(stored, false));
         } else {
-            Change::Update { expected: stored.revision, value: marked }
+            Change::Update {
+                expected: stored.revision,
+                value: marked,
+            }
         };
         let committed = if options.dry_run {
             server.store.rehearse(&resource.table, key, change)
         } else {
-            server.store.commit(&resource.table, key, stored.schema, change)
+            server
+                .store
+                .commit(&resource.table, key, stored.schema, change)
         };
         match committed {
             Ok(object) if gone => {
@@ -121,23 +161,45 @@ pub(crate) fn delete(server: &Server, resource: &ResourceInfo, key: &Key, option
             }
             Ok(object) => return Ok(Deleted::Waiting(object, !options.dry_run)),
             Err(CommitError::Stale) => {}
-            Err(_) => return Err(ApiError::internal("a deletion cannot collide with a creation")),
+            Err(_) => {
+                return Err(ApiError::internal(
+                    "a deletion cannot collide with a creation",
+                ));
+            }
         }
     }
 }
 
 /// An object that goes at once never carries a deletionTimestamp; one that was waiting keeps it.
 fn last_state(stored: &Value, marked: &Value) -> Value {
-    if meta::is_deleting(stored) { marked.clone() } else { stored.clone() }
+    if meta::is_deleting(stored) {
+        marked.clone()
+    } else {
+        stored.clone()
+    }
 }
 
-fn preconditions(resource: &ResourceInfo, key: &Key, object: &Value, options: &DeleteOptions) -> ApiResult<()> {
-    let checks = [("UID", &options.uid, meta::uid(object)), ("ResourceVersion", &options.resource_version, meta::resource_version(object))];
+fn preconditions(
+    resource: &ResourceInfo,
+    key: &Key,
+    object: &Value,
+    options: &DeleteOptions,
+) -> ApiResult<()> {
+    let checks = [
+        ("UID", &options.uid, meta::uid(object)),
+        (
+            "ResourceVersion",
+            &options.resource_version,
+            meta::resource_version(object),
+        ),
+    ];
     for (what, wanted, is) in checks {
         if let Some(wanted) = wanted
             && wanted != is
         {
-            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
+            let why = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+            );
             return Err(ApiError::conflict(resource, &key.name, &why));
         }
     }
@@ -147,7 +209,9 @@ fn preconditions(resource: &ResourceInfo, key: &Key, object: &Value, options: &D
 /// The finalizers a deletion leaves: an explicit policy beats those already there.
 fn finalizers(object: &Value, policy: Option<Propagation>) -> Vec<String> {
     let mut finalizers = meta::finalizers(object);
-    let Some(policy) = policy else { return finalizers };
+    let Some(policy) = policy else {
+        return finalizers;
+    };
     let (add, drop): (Option<&str>, &[&str]) = match policy {
         Propagation::Background => (None, &[FOREGROUND, ORPHAN]),
         Propagation::Foreground => (Some(FOREGROUND), &[ORPHAN]),
@@ -168,11 +232,16 @@ fn grace(resource: &ResourceInfo, object: &Value, asked: Option<i64>) -> i64 {
         return 0;
     }
     let on_node = !meta::field_text(object, "spec.nodeName").is_empty();
-    let ended = matches!(meta::field_text(object, "status.phase").as_str(), "Succeeded" | "Failed");
+    let ended = matches!(
+        meta::field_text(object, "status.phase").as_str(),
+        "Succeeded" | "Failed"
+    );
     if !on_node || ended {
         return 0;
     }
-    let default = meta::field(object, "spec.terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    let default = meta::field(object, "spec.terminationGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(30);
     let wanted = asked.unwrap_or(default).max(0);
     // A second deletion can only shorten the wait.
     match meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64) {
@@ -185,7 +254,10 @@ fn mark(server: &Server, resource: &ResourceInfo, object: &mut Value, grace: i64
     let first = !meta::is_deleting(object);
     let running = meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64);
     if first || running.is_some_and(|r| grace < r) {
-        let at = server.now().checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or_else(|_| server.now());
+        let at = server
+            .now()
+            .checked_add(jiff::SignedDuration::from_secs(grace))
+            .unwrap_or_else(|_| server.now());
         meta::set(object, "deletionTimestamp", json!(meta::rfc3339(at)));
         meta::set(object, "deletionGracePeriodSeconds", json!(grace));
     }
@@ -200,7 +272,8 @@ fn mark(server: &Server, resource: &ResourceInfo, object: &mut Value, grace: i64
 
 /// The answer to a deletion that is done, for kinds that do not return the object.
 pub(crate) fn success(resource: &ResourceInfo, object: &Value) -> Value {
-    let mut details = json!({"name": meta::name(object), "kind": resource.plural, "uid": meta::uid(object)});
+    let mut details =
+        json!({"name": meta::name(object), "kind": resource.plural, "uid": meta::uid(object)});
     if !resource.group.is_empty() {
         details["group"] = json!(resource.group);
     }
@@ -210,5 +283,14 @@ pub(crate) fn success(resource: &ResourceInfo, object: &Value) -> Value {
 /// Kinds whose deletion answers with the deleted object.
 pub(crate) fn returns_object(resource: &ResourceInfo) -> bool {
     resource.group.is_empty()
-        && matches!(resource.kind.as_str(), "Pod" | "PodTemplate" | "PersistentVolume" | "PersistentVolumeClaim" | "ResourceQuota" | "ServiceAccount" | "Service")
+        && matches!(
+            resource.kind.as_str(),
+            "Pod"
+                | "PodTemplate"
+                | "PersistentVolume"
+                | "PersistentVolumeClaim"
+                | "ResourceQuota"
+                | "ServiceAccount"
+                | "Service"
+        )
 }

@@ -9,7 +9,14 @@ use crate::store::Key;
 use crate::{body, negotiate};
 
 fn options(call: &Call) -> ApiResult<DeleteOptions> {
-    let body: Option<Value> = if call.body.is_empty() { None } else { Some(body::decode(&negotiate::content_type(&call.headers), &call.body)?) };
+    let body: Option<Value> = if call.body.is_empty() {
+        None
+    } else {
+        Some(body::decode(
+            &negotiate::content_type(&call.headers),
+            &call.body,
+        )?)
+    };
     DeleteOptions::parse(body.as_ref(), &call.query)
 }
 
@@ -45,8 +52,17 @@ pub(crate) fn collection(call: &mut Call) -> ApiResult<Reply> {
     let namespace = Some(call.target.namespace.as_str()).filter(|n| !n.is_empty());
     let snapshot = call.server.store.list(&call.resource.table, namespace);
     let mut gone = Vec::new();
-    for object in snapshot.objects.iter().filter(|o| selector.matches(&o.value)) {
-        match delete::delete(&call.server, &call.resource, &Key::of(&object.value), &options) {
+    for object in snapshot
+        .objects
+        .iter()
+        .filter(|o| selector.matches(&o.value))
+    {
+        match delete::delete(
+            &call.server,
+            &call.resource,
+            &Key::of(&object.value),
+            &options,
+        ) {
             Ok(Deleted::Gone(_)) => {
                 call.changed |= !options.dry_run;
                 gone.push(object.clone());

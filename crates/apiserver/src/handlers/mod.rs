@@ -1,7 +1,7 @@
 //! From a request to a reply: authentication, routing, authorization, dispatch, request log.
 
-mod delete_requests;
 pub(crate) mod delete;
+mod delete_requests;
 mod modify;
 mod nonresource;
 mod read;
@@ -49,11 +49,20 @@ impl Reply {
     }
 
     pub fn bytes(code: u16, bytes: Bytes) -> Self {
-        Self { code, content_type: "application/json".into(), body: ReplyBody::Whole(bytes), warnings: Vec::new(), headers: Vec::new() }
+        Self {
+            code,
+            content_type: "application/json".into(),
+            body: ReplyBody::Whole(bytes),
+            warnings: Vec::new(),
+            headers: Vec::new(),
+        }
     }
 
     pub fn text(code: u16, text: &str) -> Self {
-        Self { content_type: "text/plain; charset=utf-8".into(), ..Self::bytes(code, Bytes::from(text.to_owned())) }
+        Self {
+            content_type: "text/plain; charset=utf-8".into(),
+            ..Self::bytes(code, Bytes::from(text.to_owned()))
+        }
     }
 }
 
@@ -104,16 +113,34 @@ fn manager(query: &Query, headers: &HeaderMap) -> String {
         return manager.to_owned();
     }
     let agent = user_agent(headers);
-    let name: String = agent.split('/').next().unwrap_or_default().chars().take(128).collect();
-    if name.is_empty() { "unknown".into() } else { name }
+    let name: String = agent
+        .split('/')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(128)
+        .collect();
+    if name.is_empty() {
+        "unknown".into()
+    } else {
+        name
+    }
 }
 
 fn user_agent(headers: &HeaderMap) -> &str {
-    headers.get(http::header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default()
+    headers
+        .get(http::header::USER_AGENT)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default()
 }
 
 /// Answers one request and logs it.
-pub(crate) async fn handle(server: &Arc<Server>, parts: &Parts, body: Result<Bytes, ApiError>, token: Option<&str>) -> Reply {
+pub(crate) async fn handle(
+    server: &Arc<Server>,
+    parts: &Parts,
+    body: Result<Bytes, ApiError>,
+    token: Option<&str>,
+) -> Reply {
     let mut entry = LogEntry {
         index: 0,
         user: String::new(),
@@ -139,7 +166,13 @@ pub(crate) async fn handle(server: &Arc<Server>, parts: &Parts, body: Result<Byt
     reply
 }
 
-fn answer(server: &Arc<Server>, parts: &Parts, body: Result<Bytes, ApiError>, token: Option<&str>, entry: &mut LogEntry) -> ApiResult<Reply> {
+fn answer(
+    server: &Arc<Server>,
+    parts: &Parts,
+    body: Result<Bytes, ApiError>,
+    token: Option<&str>,
+    entry: &mut LogEntry,
+) -> ApiResult<Reply> {
     let user = access::authenticate(server, &parts.headers, token)?;
     entry.user = user.name.clone();
     let query = Query::parse(parts.uri.query().unwrap_or_default());
@@ -158,8 +191,15 @@ fn answer(server: &Arc<Server>, parts: &Parts, body: Result<Bytes, ApiError>, to
     access::authorize(server, &user, verb, &target)?;
 
     let registry = server.registry();
-    let resource = registry.get(&target.group, &target.resource).ok_or_else(ApiError::no_such_resource)?.clone();
-    let version = resource.versions.iter().position(|v| v.name == target.version).ok_or_else(ApiError::no_such_resource)?;
+    let resource = registry
+        .get(&target.group, &target.resource)
+        .ok_or_else(ApiError::no_such_resource)?
+        .clone();
+    let version = resource
+        .versions
+        .iter()
+        .position(|v| v.name == target.version)
+        .ok_or_else(ApiError::no_such_resource)?;
     if !resource.namespaced && !target.namespace.is_empty() {
         return Err(ApiError::no_such_resource());
     }
@@ -170,7 +210,9 @@ fn answer(server: &Arc<Server>, parts: &Parts, body: Result<Bytes, ApiError>, to
     if let Form::Table { .. } = form
         && IncludeObject::parse(query.get("includeObject")).is_none()
     {
-        return Err(ApiError::bad_request("includeObject: supported values: None, Metadata, Object"));
+        return Err(ApiError::bad_request(
+            "includeObject: supported values: None, Metadata, Object",
+        ));
     }
     if target.resource == "namespaces" && target.group.is_empty() {
         target.namespace = String::new();
@@ -191,14 +233,25 @@ fn answer(server: &Arc<Server>, parts: &Parts, body: Result<Bytes, ApiError>, to
     if write {
         entry.manager = call.manager();
         if call.query.get("dryRun").is_some_and(|d| d != "All") {
-            return Err(ApiError::new(422, "Invalid", "dryRun: Unsupported value: supported values: \"All\""));
+            return Err(ApiError::new(
+                422,
+                "Invalid",
+                "dryRun: Unsupported value: supported values: \"All\"",
+            ));
         }
     }
-    let reply = if call.target.subresource.is_empty() { main_endpoint(&mut call, verb) } else { subresource::answer(&mut call, verb) };
+    let reply = if call.target.subresource.is_empty() {
+        main_endpoint(&mut call, verb)
+    } else {
+        subresource::answer(&mut call, verb)
+    };
     entry.changed = call.changed;
     if entry.name.is_empty()
         && verb == "create"
-        && let Ok(Reply { body: ReplyBody::Whole(bytes), .. }) = &reply
+        && let Ok(Reply {
+            body: ReplyBody::Whole(bytes),
+            ..
+        }) = &reply
         && let Ok(made) = serde_json::from_slice::<Value>(bytes)
     {
         entry.name = meta::name(&made).to_owned();

@@ -25,14 +25,27 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
         return Err(ApiError::bad_request("the request body is not an object"));
     }
     let wanted = call.resource.api_version(&call.version().name);
-    let kind = object.get("kind").and_then(Value::as_str).unwrap_or(&call.resource.kind).to_owned();
-    let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or(&wanted).to_owned();
+    let kind = object
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or(&call.resource.kind)
+        .to_owned();
+    let version = object
+        .get("apiVersion")
+        .and_then(Value::as_str)
+        .unwrap_or(&wanted)
+        .to_owned();
     if kind != call.resource.kind {
-        let message = format!("the object provided is unrecognized: {kind} in version \"{version}\" cannot be handled as a {}", call.resource.kind);
+        let message = format!(
+            "the object provided is unrecognized: {kind} in version \"{version}\" cannot be handled as a {}",
+            call.resource.kind
+        );
         return Err(ApiError::bad_request(message));
     }
     if version != wanted {
-        return Err(ApiError::bad_request(format!("the API version in the data ({version}) does not match the expected API version ({wanted})")));
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({wanted})"
+        )));
     }
     object["kind"] = json!(kind);
     object["apiVersion"] = json!(version);
@@ -44,12 +57,22 @@ fn unknown(call: &Call, patch: bool) -> ApiResult<Unknown> {
         Some("Strict") => Ok(Unknown::Refuse { patch }),
         Some("Ignore") => Ok(Unknown::Ignore),
         None | Some("Warn") => Ok(Unknown::Warn),
-        Some(other) => Err(ApiError::new(422, "Invalid", format!("fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""))),
+        Some(other) => Err(ApiError::new(
+            422,
+            "Invalid",
+            format!(
+                "fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
+            ),
+        )),
     }
 }
 
 /// Runs a write with the call's parameters, and what follows from a change.
-pub(crate) fn run(call: &mut Call, patch: bool, write: impl FnOnce(&mut Writer) -> ApiResult<Written>) -> ApiResult<(Written, Vec<String>)> {
+pub(crate) fn run(
+    call: &mut Call,
+    patch: bool,
+    write: impl FnOnce(&mut Writer) -> ApiResult<Written>,
+) -> ApiResult<(Written, Vec<String>)> {
     let manager = call.manager();
     let (server, resource) = (call.server.clone(), call.resource.clone());
     let mut writer = Writer {
@@ -82,7 +105,9 @@ pub(crate) fn create(call: &mut Call) -> ApiResult<Reply> {
         return Err(ApiError::method_not_allowed());
     }
     let object = decode(call)?;
-    let (written, warnings) = run(call, false, |w| w.create(object, &namespace, Managed::Track))?;
+    let (written, warnings) = run(call, false, |w| {
+        w.create(object, &namespace, Managed::Track)
+    })?;
     Ok(reply(call, 201, &written, warnings))
 }
 
@@ -90,12 +115,18 @@ pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let object = decode(call)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
     if !meta::name(&object).is_empty() && meta::name(&object) != key.name {
-        let message = format!("the name of the object ({}) does not match the name on the URL ({})", meta::name(&object), key.name);
+        let message = format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            meta::name(&object),
+            key.name
+        );
         return Err(ApiError::bad_request(message));
     }
     let sent = meta::namespace(&object);
     if call.resource.namespaced && !sent.is_empty() && sent != key.namespace {
-        return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     let unconditional = call.resource.traits.unconditional_update && !call.resource.is_custom();
     let exists = call.server.store.get(&call.resource.table, &key).is_some();
@@ -103,16 +134,25 @@ pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         let mut object = object;
         meta::set(&mut object, "name", json!(key.name));
         meta::unset(&mut object, "resourceVersion");
-        let (written, warnings) = run(call, false, |w| w.create(object, &key.namespace, Managed::Track))?;
+        let (written, warnings) = run(call, false, |w| {
+            w.create(object, &key.namespace, Managed::Track)
+        })?;
         return Ok(reply(call, 201, &written, warnings));
     }
     if exists && !unconditional && meta::resource_version(&object).is_empty() {
         // Kubernetes prints the missing version as a Go number.
         let why = "0x0: must be specified for an update";
-        let error = FieldError::new("metadata.resourceVersion", FieldErrorKind::Invalid, None, why);
+        let error = FieldError::new(
+            "metadata.resourceVersion",
+            FieldErrorKind::Invalid,
+            None,
+            why,
+        );
         return Err(ApiError::invalid(&call.resource, &key.name, &[error]));
     }
-    let (written, warnings) = run(call, false, |w| w.update(&key, endpoint, Managed::Track, &mut |_| Ok(object.clone())))?;
+    let (written, warnings) = run(call, false, |w| {
+        w.update(&key, endpoint, Managed::Track, &mut |_| Ok(object.clone()))
+    })?;
     Ok(reply(call, 200, &written, warnings))
 }
 
@@ -122,13 +162,19 @@ pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         return apply(call, endpoint);
     }
     let unsupported = |types: &str| {
-        ApiError::unsupported_media_type(format!("the body of the request was in an unknown format - accepted media types include: {types}"))
+        ApiError::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {types}"
+        ))
     };
     let body = match kind.as_str() {
         "application/json-patch+json" | "application/merge-patch+json" => body::json(&call.body)?,
-        "application/strategic-merge-patch+json" if !call.resource.is_custom() => body::json(&call.body)?,
+        "application/strategic-merge-patch+json" if !call.resource.is_custom() => {
+            body::json(&call.body)?
+        }
         "application/strategic-merge-patch+json" => {
-            return Err(unsupported("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"));
+            return Err(unsupported(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ));
         }
         _ => return Err(unsupported(PATCHES)),
     };
@@ -149,21 +195,31 @@ pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         };
         done.map_err(patch_error)?;
         if !new.is_object() {
-            return Err(ApiError::new(422, "Invalid", "the patched object is not an object"));
+            return Err(ApiError::new(
+                422,
+                "Invalid",
+                "the patched object is not an object",
+            ));
         }
         for field in ["kind", "apiVersion"] {
             if new.get(field) != old.get(field) {
-                return Err(ApiError::bad_request(format!("a patch cannot change {field}")));
+                return Err(ApiError::bad_request(format!(
+                    "a patch cannot change {field}"
+                )));
             }
         }
         for field in ["name", "namespace"] {
             if meta::get(&new, field) != meta::get(old, field) {
-                return Err(ApiError::bad_request(format!("the {field} of the object does not match the {field} on the URL")));
+                return Err(ApiError::bad_request(format!(
+                    "the {field} of the object does not match the {field} on the URL"
+                )));
             }
         }
         Ok(new)
     };
-    let (written, warnings) = run(call, true, |w| w.update(&key, endpoint, Managed::Track, &mut next))?;
+    let (written, warnings) = run(call, true, |w| {
+        w.update(&key, endpoint, Managed::Track, &mut next)
+    })?;
     Ok(reply(call, 200, &written, warnings))
 }
 
@@ -171,37 +227,62 @@ fn patch_error(error: patch::PatchError) -> ApiError {
     match error.code() {
         400 => ApiError::bad_request(error.message),
         413 => ApiError::new(413, "RequestEntityTooLarge", error.message),
-        code => ApiError::new(code, "Invalid", format!("the server rejected our request due to an error in our request: {}", error.message)),
+        code => ApiError::new(
+            code,
+            "Invalid",
+            format!(
+                "the server rejected our request due to an error in our request: {}",
+                error.message
+            ),
+        ),
     }
 }
 
 /// Server-side apply.
 fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
-    let manager = call.query.get("fieldManager").unwrap_or_default().to_owned();
+    let manager = call
+        .query
+        .get("fieldManager")
+        .unwrap_or_default()
+        .to_owned();
     if manager.is_empty() {
         let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
         return Err(ApiError::new(422, "Invalid", message));
     }
     let mut applied = body::yaml(&call.body)?;
     for field in ["kind", "apiVersion"] {
-        if applied.get(field).and_then(Value::as_str).is_none_or(str::is_empty) {
-            return Err(ApiError::bad_request(format!("{field} must be set in an apply patch")));
+        if applied
+            .get(field)
+            .and_then(Value::as_str)
+            .is_none_or(str::is_empty)
+        {
+            return Err(ApiError::bad_request(format!(
+                "{field} must be set in an apply patch"
+            )));
         }
     }
     check_kind(call, &mut applied)?;
-    if meta::get(&applied, "managedFields").and_then(Value::as_array).is_some_and(|m| !m.is_empty()) {
+    if meta::get(&applied, "managedFields")
+        .and_then(Value::as_array)
+        .is_some_and(|m| !m.is_empty())
+    {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let sent = meta::name(&applied).to_owned();
     if !sent.is_empty() && sent != key.name {
-        return Err(ApiError::bad_request(format!("the name of the object ({sent}) does not match the name on the URL ({})", key.name)));
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({sent}) does not match the name on the URL ({})",
+            key.name
+        )));
     }
     meta::set(&mut applied, "name", json!(key.name));
     if call.resource.namespaced {
         let sent = meta::namespace(&applied);
         if !sent.is_empty() && sent != key.namespace {
-            return Err(ApiError::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         meta::set(&mut applied, "namespace", json!(key.namespace));
     }
@@ -216,7 +297,16 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let uid = meta::uid(&applied).to_owned();
     meta::unset(&mut applied, "resourceVersion");
     let next = |live: Option<&Value>| -> ApiResult<Value> {
-        let made = ssa::apply(live, &applied, schema.as_deref(), &manager, subresource, &api_version, force, &now);
+        let made = ssa::apply(
+            live,
+            &applied,
+            schema.as_deref(),
+            &manager,
+            subresource,
+            &api_version,
+            force,
+            &now,
+        );
         let mut new = made.map_err(|refused| apply_error(&refused))?;
         if live.is_some() && !version.is_empty() {
             meta::set(&mut new, "resourceVersion", json!(version));
@@ -236,25 +326,41 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         }
         access::authorize(&call.server, &call.user, "create", &call.target)?;
         let object = next(None)?;
-        let (written, warnings) = run(call, true, |w| w.create(object, &key.namespace, Managed::Done))?;
+        let (written, warnings) = run(call, true, |w| {
+            w.create(object, &key.namespace, Managed::Done)
+        })?;
         return Ok(reply(call, 201, &written, warnings));
     }
-    let (written, warnings) = run(call, true, |w| w.update(&key, endpoint, Managed::Done, &mut |live| next(Some(live))))?;
+    let (written, warnings) = run(call, true, |w| {
+        w.update(&key, endpoint, Managed::Done, &mut |live| next(Some(live)))
+    })?;
     Ok(reply(call, 200, &written, warnings))
 }
 
 /// Drops what this endpoint resets anyway, so that the manager does not come to own it.
 fn keep_owned(call: &Call, endpoint: Endpoint, applied: &mut Value) {
-    let Some(map) = applied.as_object_mut() else { return };
+    let Some(map) = applied.as_object_mut() else {
+        return;
+    };
     match endpoint {
         Endpoint::Main if call.version().has_status() => {
             map.remove("status");
         }
         Endpoint::Main | Endpoint::Finalize => {}
         Endpoint::Status => {
-            map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+            map.retain(|field, _| {
+                matches!(
+                    field.as_str(),
+                    "apiVersion" | "kind" | "metadata" | "status"
+                )
+            });
             if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.retain(|field, _| matches!(field.as_str(), "name" | "namespace" | "uid" | "resourceVersion"));
+                metadata.retain(|field, _| {
+                    matches!(
+                        field.as_str(),
+                        "name" | "namespace" | "uid" | "resourceVersion"
+                    )
+                });
             }
         }
     }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::Reply;
 use crate::discovery::{self, Scope};
 use crate::error::{ApiError, ApiResult};
-use crate::{negotiate, openapi};
 use crate::registry::ResourceInfo;
 use crate::server::Server;
+use crate::{negotiate, openapi};
 
 /// The Kubernetes version this server presents itself as.
 const VERSION: (&str, &str, &str) = ("1", "34", "v1.34.0");
@@ -25,7 +25,12 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
     match path {
         "/healthz" | "/livez" | "/readyz" => return Ok(Reply::text(200, "ok")),
         "/version" => return Ok(Reply::json(200, &version())),
-        "" => return Ok(Reply::json(200, &json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}))),
+        "" => {
+            return Ok(Reply::json(
+                200,
+                &json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}),
+            ));
+        }
         _ => {}
     }
     let resources: Vec<Arc<ResourceInfo>> = server.registry().iter().cloned().collect();
@@ -38,29 +43,45 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
         ["apis", group, version] => found(discovery::api_resource_list(&resources, group, version)),
         ["openapi", "v3"] => Ok(Reply::json(200, &openapi::index(&resources))),
         ["openapi", "v3", "api", version] => found(openapi::document(&resources, "", version)),
-        ["openapi", "v3", "apis", group, version] => found(openapi::document(&resources, group, version)),
+        ["openapi", "v3", "apis", group, version] => {
+            found(openapi::document(&resources, group, version))
+        }
         _ => Err(ApiError::no_such_resource()),
     }
 }
 
 fn found(document: Option<Value>) -> ApiResult<Reply> {
-    document.map(|d| Reply::json(200, &d)).ok_or_else(ApiError::no_such_resource)
+    document
+        .map(|d| Reply::json(200, &d))
+        .ok_or_else(ApiError::no_such_resource)
 }
 
 /// `/api` or `/apis`: aggregated for clients that accept that, else the plain document.
 fn discovery_root(resources: &[Arc<ResourceInfo>], headers: &HeaderMap, scope: Scope) -> Reply {
     let aggregated = negotiate::accepted(headers).into_iter().find_map(|media| {
-        let wanted = media.param("g") == Some("apidiscovery.k8s.io") && media.param("as") == Some("APIGroupDiscoveryList");
-        let version = media.param("v").filter(|v| matches!(*v, "v2" | "v2beta1"))?;
+        let wanted = media.param("g") == Some("apidiscovery.k8s.io")
+            && media.param("as") == Some("APIGroupDiscoveryList");
+        let version = media
+            .param("v")
+            .filter(|v| matches!(*v, "v2" | "v2beta1"))?;
         (wanted && media.name == "application/json").then(|| version.to_owned())
     });
     let (document, content_type) = match (aggregated, scope) {
-        (Some(version), _) => (discovery::aggregated(resources, scope, &version), discovery::aggregated_content_type(&version)),
+        (Some(version), _) => (
+            discovery::aggregated(resources, scope, &version),
+            discovery::aggregated_content_type(&version),
+        ),
         (None, Scope::Core) => (discovery::api_versions(), "application/json".into()),
-        (None, Scope::Groups) => (discovery::api_group_list(resources), "application/json".into()),
+        (None, Scope::Groups) => (
+            discovery::api_group_list(resources),
+            "application/json".into(),
+        ),
     };
     let etag = discovery::etag(&document);
-    let mut reply = if headers.get(IF_NONE_MATCH).is_some_and(|h| h.as_bytes() == etag.as_bytes()) {
+    let mut reply = if headers
+        .get(IF_NONE_MATCH)
+        .is_some_and(|h| h.as_bytes() == etag.as_bytes())
+    {
         Reply::text(304, "")
     } else {
         Reply::json(200, &document)

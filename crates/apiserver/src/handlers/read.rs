@@ -26,20 +26,28 @@ pub(crate) struct Selector {
 impl Selector {
     pub fn of(call: &Call) -> ApiResult<Self> {
         let labels = call.query.get("labelSelector").map(|text| {
-            Labels::parse(text).map_err(|e| ApiError::bad_request(format!("unable to parse requirement: {e}")))
+            Labels::parse(text)
+                .map_err(|e| ApiError::bad_request(format!("unable to parse requirement: {e}")))
         });
         let fields = match call.query.get("fieldSelector") {
-            Some(text) => Fields::parse(text).map_err(|e| ApiError::bad_request(format!("invalid field selector: {e}")))?,
+            Some(text) => Fields::parse(text)
+                .map_err(|e| ApiError::bad_request(format!("invalid field selector: {e}")))?,
             None => Vec::new(),
         };
         for requirement in &fields {
             let field = requirement.field.as_str();
-            let known = matches!(field, "metadata.name" | "metadata.namespace") || call.version().selectable_fields.iter().any(|f| f == field);
+            let known = matches!(field, "metadata.name" | "metadata.namespace")
+                || call.version().selectable_fields.iter().any(|f| f == field);
             if !known {
-                return Err(ApiError::bad_request(format!("field label not supported: {field}")));
+                return Err(ApiError::bad_request(format!(
+                    "field label not supported: {field}"
+                )));
             }
         }
-        Ok(Self { labels: labels.transpose()?, fields })
+        Ok(Self {
+            labels: labels.transpose()?,
+            fields,
+        })
     }
 
     pub fn is_everything(&self) -> bool {
@@ -48,7 +56,13 @@ impl Selector {
 
     /// Whether the stored form of an object is selected.
     pub fn matches(&self, object: &Value) -> bool {
-        self.labels.as_ref().is_none_or(|l| l.matches(meta::labels(object))) && self.fields.iter().all(|f| f.matches(&field(object, &f.field)))
+        self.labels
+            .as_ref()
+            .is_none_or(|l| l.matches(meta::labels(object)))
+            && self
+                .fields
+                .iter()
+                .all(|f| f.matches(&field(object, &f.field)))
     }
 }
 
@@ -58,7 +72,11 @@ fn field(object: &Value, path: &str) -> String {
         // Events are stored in their core form.
         "source" => {
             let component = meta::field_text(object, "source.component");
-            if component.is_empty() { meta::field_text(object, "reportingComponent") } else { component }
+            if component.is_empty() {
+                meta::field_text(object, "reportingComponent")
+            } else {
+                component
+            }
         }
         "regarding.name" => meta::field_text(object, "involvedObject.name"),
         "regarding.uid" => meta::field_text(object, "involvedObject.uid"),
@@ -68,7 +86,11 @@ fn field(object: &Value, path: &str) -> String {
 }
 
 fn meta_version(v1beta1: bool) -> &'static str {
-    if v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" }
+    if v1beta1 {
+        "meta.k8s.io/v1beta1"
+    } else {
+        "meta.k8s.io/v1"
+    }
 }
 
 pub(crate) fn partial(object: &Value, v1beta1: bool) -> Value {
@@ -78,7 +100,14 @@ pub(crate) fn partial(object: &Value, v1beta1: bool) -> Value {
 fn table(call: &Call, v1beta1: bool, objects: &[Value], metadata: Value) -> Value {
     // A parameter that is none of the three words was refused when the call was made.
     let include = IncludeObject::parse(call.query.get("includeObject")).unwrap_or_default();
-    table::render(&call.version().columns, objects, include, meta_version(v1beta1), call.server.now(), metadata)
+    table::render(
+        &call.version().columns,
+        objects,
+        include,
+        meta_version(v1beta1),
+        call.server.now(),
+        metadata,
+    )
 }
 
 /// One object in the form asked for.
@@ -90,7 +119,9 @@ pub(crate) fn show(call: &Call, stored: &Stored) -> Bytes {
         (Form::Metadata { v1beta1 }, view) => partial(&view, v1beta1).to_string().into(),
         (Form::Table { v1beta1 }, view) => {
             let metadata = json!({"resourceVersion": stored.revision.to_string()});
-            table(call, v1beta1, &[view.into_owned()], metadata).to_string().into()
+            table(call, v1beta1, &[view.into_owned()], metadata)
+                .to_string()
+                .into()
         }
     }
 }
@@ -102,7 +133,10 @@ pub(crate) fn get(call: &Call) -> ApiResult<Reply> {
 /// The object a call names.
 pub(crate) fn find(call: &Call) -> ApiResult<std::sync::Arc<Stored>> {
     let key = Key::new(&call.target.namespace, &call.target.name);
-    call.server.store.get(&call.resource.table, &key).ok_or_else(|| ApiError::not_found(&call.resource, &key.name))
+    call.server
+        .store
+        .get(&call.resource.table, &key)
+        .ok_or_else(|| ApiError::not_found(&call.resource, &key.name))
 }
 
 /// A position in a paginated list.
@@ -121,11 +155,20 @@ impl Continue {
 
     fn decode(token: &str) -> ApiResult<Self> {
         let broken = || ApiError::bad_request("continue key is not valid");
-        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| broken())?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(token.trim_end_matches('='))
+            .map_err(|_| broken())?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| broken())?;
         let revision = value.get("rv").and_then(Value::as_i64).ok_or_else(broken)?;
-        let (namespace, name) = value.get("start").and_then(Value::as_str).and_then(|s| s.split_once('/')).ok_or_else(broken)?;
-        Ok(Self { revision: u64::try_from(revision).ok(), after: Key::new(namespace, name) })
+        let (namespace, name) = value
+            .get("start")
+            .and_then(Value::as_str)
+            .and_then(|s| s.split_once('/'))
+            .ok_or_else(broken)?;
+        Ok(Self {
+            revision: u64::try_from(revision).ok(),
+            after: Key::new(namespace, name),
+        })
     }
 }
 
@@ -142,7 +185,8 @@ pub(crate) fn revision(call: &Call) -> ApiResult<Option<u64>> {
 /// The answer to a resourceVersion from the future.
 pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
     let message = format!("Too large resource version: {asked}, current: {current}");
-    let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+    let cause =
+        json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
     ApiError::new(504, "Timeout", format!("Timeout: {message}")).causes(vec![cause])
 }
 
@@ -154,7 +198,9 @@ fn snapshot(call: &Call) -> ApiResult<(Snapshot, Option<Key>)> {
     let how = call.query.get("resourceVersionMatch");
     if let Some(token) = call.query.get("continue") {
         if asked.is_some_and(|r| r != 0) {
-            return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(ApiError::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
         let at = Continue::decode(token)?;
         let snapshot = match at.revision {
@@ -174,27 +220,50 @@ fn snapshot(call: &Call) -> ApiResult<(Snapshot, Option<Key>)> {
     }
     match (how, asked) {
         (Some("Exact"), Some(revision)) if revision > 0 => {
-            let expired = |e: crate::store::Expired| ApiError::expired(format!("The resourceVersion for the provided list is too old: {} ({})", e.requested, e.oldest));
-            Ok((store.list_at(table, namespace, revision).map_err(expired)?, None))
+            let expired = |e: crate::store::Expired| {
+                ApiError::expired(format!(
+                    "The resourceVersion for the provided list is too old: {} ({})",
+                    e.requested, e.oldest
+                ))
+            };
+            Ok((
+                store.list_at(table, namespace, revision).map_err(expired)?,
+                None,
+            ))
         }
         (Some("NotOlderThan"), Some(_)) | (None, _) => Ok((store.list(table, namespace), None)),
-        (Some("Exact"), Some(_)) => Err(ApiError::bad_request("resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")),
-        (Some("Exact" | "NotOlderThan"), None) => Err(ApiError::bad_request("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")),
-        (Some(other), _) => Err(ApiError::bad_request(format!("resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""))),
+        (Some("Exact"), Some(_)) => Err(ApiError::bad_request(
+            "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+        )),
+        (Some("Exact" | "NotOlderThan"), None) => Err(ApiError::bad_request(
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+        )),
+        (Some(other), _) => Err(ApiError::bad_request(format!(
+            "resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""
+        ))),
     }
 }
 
 pub(crate) fn list(call: &Call) -> ApiResult<Reply> {
     let selector = Selector::of(call)?;
     let limit = match call.query.get("limit") {
-        Some(text) => text.parse::<usize>().map_err(|_| ApiError::bad_request(format!("limit: {text:?} is not a number")))?,
+        Some(text) => text
+            .parse::<usize>()
+            .map_err(|_| ApiError::bad_request(format!("limit: {text:?} is not a number")))?,
         None => 0,
     };
     let (snapshot, after) = snapshot(call)?;
-    let start = after.map_or(0, |key| snapshot.objects.partition_point(|o| Key::of(&o.value) <= key));
+    let start = after.map_or(0, |key| {
+        snapshot
+            .objects
+            .partition_point(|o| Key::of(&o.value) <= key)
+    });
     let mut page = Vec::new();
     let mut rest = 0;
-    for object in snapshot.objects[start..].iter().filter(|o| selector.matches(&o.value)) {
+    for object in snapshot.objects[start..]
+        .iter()
+        .filter(|o| selector.matches(&o.value))
+    {
         if limit > 0 && page.len() == limit {
             rest += 1;
         } else {
@@ -205,7 +274,10 @@ pub(crate) fn list(call: &Call) -> ApiResult<Reply> {
     if rest > 0
         && let Some(last) = page.last()
     {
-        let token = Continue { revision: Some(snapshot.revision), after: Key::of(&last.value) };
+        let token = Continue {
+            revision: Some(snapshot.revision),
+            after: Key::of(&last.value),
+        };
         metadata["continue"] = json!(token.encode());
         if selector.is_everything() {
             metadata["remainingItemCount"] = json!(rest);
@@ -219,14 +291,32 @@ pub(crate) fn shape(call: &Call, metadata: &Value, page: &[std::sync::Arc<Stored
     let (resource, version): (&ResourceInfo, &VersionInfo) = (&call.resource, call.version());
     let (kind, api_version) = match call.form {
         Form::Table { v1beta1 } => {
-            let objects: Vec<Value> = page.iter().map(|o| convert::view(resource, version, o).into_owned()).collect();
-            return table(call, v1beta1, &objects, metadata.clone()).to_string().into();
+            let objects: Vec<Value> = page
+                .iter()
+                .map(|o| convert::view(resource, version, o).into_owned())
+                .collect();
+            return table(call, v1beta1, &objects, metadata.clone())
+                .to_string()
+                .into();
         }
-        Form::Metadata { v1beta1 } => ("PartialObjectMetadataList".to_owned(), meta_version(v1beta1).to_owned()),
-        Form::Object => (resource.list_kind.clone(), resource.api_version(&version.name)),
+        Form::Metadata { v1beta1 } => (
+            "PartialObjectMetadataList".to_owned(),
+            meta_version(v1beta1).to_owned(),
+        ),
+        Form::Object => (
+            resource.list_kind.clone(),
+            resource.api_version(&version.name),
+        ),
     };
     let mut out = BytesMut::new();
-    out.put_slice(format!("{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[", json!(kind), json!(api_version)).as_bytes());
+    out.put_slice(
+        format!(
+            "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{metadata},\"items\":[",
+            json!(kind),
+            json!(api_version)
+        )
+        .as_bytes(),
+    );
     for (i, object) in page.iter().enumerate() {
         if i > 0 {
             out.put_u8(b',');

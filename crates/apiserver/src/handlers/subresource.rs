@@ -23,10 +23,14 @@ const TOKEN_SECONDS: i64 = 3600;
 
 pub(crate) fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
     let name = call.target.subresource.clone();
-    if call.resource.table == "pods" && matches!(name.as_str(), "exec" | "attach" | "portforward" | "proxy") {
+    if call.resource.table == "pods"
+        && matches!(name.as_str(), "exec" | "attach" | "portforward" | "proxy")
+    {
         return Err(ApiError::not_implemented(&name));
     }
-    let Some(subresource) = call.version().subresource(&name).cloned() else { return Err(ApiError::no_such_resource()) };
+    let Some(subresource) = call.version().subresource(&name).cloned() else {
+        return Err(ApiError::no_such_resource());
+    };
     if !subresource.verbs.contains(&verb) {
         return Err(ApiError::method_not_allowed());
     }
@@ -54,7 +58,9 @@ pub(crate) fn review(call: &mut Call) -> ApiResult<Reply> {
     let object = modify::decode(call)?;
     let user = &call.user;
     let answer = match call.resource.kind.as_str() {
-        "TokenReview" => reviews::token_review(object, |token, audiences| access::review_token(&call.server, token, audiences)),
+        "TokenReview" => reviews::token_review(object, |token, audiences| {
+            access::review_token(&call.server, token, audiences)
+        }),
         "SelfSubjectReview" => Ok(reviews::self_review(object, &access::identity(user))),
         "SelfSubjectRulesReview" => {
             let namespace = meta::field_text(&object, "spec.namespace");
@@ -63,12 +69,21 @@ pub(crate) fn review(call: &mut Call) -> ApiResult<Reply> {
                 reviews::rules_review(object, |_| granted.take())
             })
         }
-        _ => reviews::access_review(object, access::subject(user), &call.target.namespace, |user, attributes| {
-            access::decide(&call.server, user, attributes)
-        }),
+        _ => reviews::access_review(
+            object,
+            access::subject(user),
+            &call.target.namespace,
+            |user, attributes| access::decide(&call.server, user, attributes),
+        ),
     };
     let kind = &call.resource.kind;
-    let answer = answer.map_err(|why| ApiError::new(422, "Invalid", format!("{kind}.{} \"\" is invalid: {why}", call.resource.group)))?;
+    let answer = answer.map_err(|why| {
+        ApiError::new(
+            422,
+            "Invalid",
+            format!("{kind}.{} \"\" is invalid: {why}", call.resource.group),
+        )
+    })?;
     Ok(Reply::json(201, &answer))
 }
 
@@ -80,16 +95,29 @@ fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
     let content = negotiate::content_type(&call.headers);
     let mut wanted = scale_of(call, &stored, paths);
     match content.as_str() {
-        "application/merge-patch+json" | "application/strategic-merge-patch+json" => patch::merge(&mut wanted, &body::json(&call.body)?),
+        "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+            patch::merge(&mut wanted, &body::json(&call.body)?)
+        }
         "application/json-patch+json" => {
-            patch::json_patch(&mut wanted, &body::json(&call.body)?).map_err(|e| ApiError::new(e.code(), "Invalid", e.message))?;
+            patch::json_patch(&mut wanted, &body::json(&call.body)?)
+                .map_err(|e| ApiError::new(e.code(), "Invalid", e.message))?;
         }
         _ if verb == "update" => wanted = body::decode(&content, &call.body)?,
-        other => return Err(ApiError::unsupported_media_type(format!("scale cannot be patched with {other}"))),
+        other => {
+            return Err(ApiError::unsupported_media_type(format!(
+                "scale cannot be patched with {other}"
+            )));
+        }
     }
-    let replicas = meta::field(&wanted, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
+    let replicas = meta::field(&wanted, "spec.replicas")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
     if replicas < 0 {
-        return Err(ApiError::new(422, "Invalid", format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0")));
+        return Err(ApiError::new(
+            422,
+            "Invalid",
+            format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"),
+        ));
     }
     let version = meta::resource_version(&wanted).to_owned();
     let key = Key::new(&call.target.namespace, &call.target.name);
@@ -109,12 +137,22 @@ fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
 
 fn scale_of(call: &Call, stored: &Stored, paths: &ScalePaths) -> Value {
     let object = convert::view(&call.resource, call.version(), stored);
-    let number = |path: &str| meta::field(&object, path).and_then(Value::as_i64).unwrap_or(0);
+    let number = |path: &str| {
+        meta::field(&object, path)
+            .and_then(Value::as_i64)
+            .unwrap_or(0)
+    };
     let mut status = json!({"replicas": number(&paths.status_replicas)});
-    if let Some(selector) = paths.selector.as_ref().and_then(|p| meta::field(&object, p)) {
+    if let Some(selector) = paths
+        .selector
+        .as_ref()
+        .and_then(|p| meta::field(&object, p))
+    {
         let text = match selector {
             Value::String(text) => text.clone(),
-            other => Labels::from_label_selector(other).map(|l| selector_text(&l)).unwrap_or_default(),
+            other => Labels::from_label_selector(other)
+                .map(|l| selector_text(&l))
+                .unwrap_or_default(),
         };
         status["selector"] = json!(text);
     }
@@ -150,19 +188,40 @@ fn token(call: &mut Call) -> ApiResult<Reply> {
     if !request.is_object() {
         request = json!({});
     }
-    let seconds = meta::field(&request, "spec.expirationSeconds").and_then(Value::as_i64).unwrap_or(TOKEN_SECONDS);
+    let seconds = meta::field(&request, "spec.expirationSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(TOKEN_SECONDS);
     if seconds < 600 {
-        return Err(ApiError::new(422, "Invalid", format!("TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: {seconds}: may not specify a duration less than 10 minutes")));
+        return Err(ApiError::new(
+            422,
+            "Invalid",
+            format!(
+                "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+            ),
+        ));
     }
     let (namespace, name) = (call.target.namespace.clone(), call.target.name.clone());
     let expires = call.server.now().as_second() + seconds;
     let audiences: Vec<String> = meta::field(&request, "spec.audiences")
         .and_then(Value::as_array)
-        .map(|l| l.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        .map(|l| {
+            l.iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        })
         .unwrap_or_default();
     let token = call.server.ident.token();
     let user = User::service_account(&namespace, &name, meta::uid(&stored.value));
-    call.server.tokens.insert(token.clone(), Grant { user, expires: Some(expires), account: Some((namespace.clone(), name.clone())), audiences });
+    call.server.tokens.insert(
+        token.clone(),
+        Grant {
+            user,
+            expires: Some(expires),
+            account: Some((namespace.clone(), name.clone())),
+            audiences,
+        },
+    );
     request["kind"] = json!("TokenRequest");
     request["apiVersion"] = json!("authentication.k8s.io/v1");
     request["metadata"] = json!({"name": name, "namespace": namespace, "creationTimestamp": meta::rfc3339(call.server.now())});
@@ -176,7 +235,10 @@ fn token(call: &mut Call) -> ApiResult<Reply> {
 }
 
 fn accepted(code: u16) -> Reply {
-    Reply::json(code, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}))
+    Reply::json(
+        code,
+        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}),
+    )
 }
 
 /// Puts a pod on a node; only once.
@@ -184,7 +246,9 @@ fn binding(call: &mut Call) -> ApiResult<Reply> {
     let binding = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
     let node = meta::field_text(&binding, "target.name");
     if node.is_empty() {
-        return Err(ApiError::bad_request("target.name: Required value: the node to bind to"));
+        return Err(ApiError::bad_request(
+            "target.name: Required value: the node to bind to",
+        ));
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let resource = call.resource.clone();
@@ -193,19 +257,41 @@ fn binding(call: &mut Call) -> ApiResult<Reply> {
         let stored = read::find(call)?;
         let assigned = meta::field_text(&stored.value, "spec.nodeName");
         if !assigned.is_empty() {
-            return Err(ApiError::conflict(&resource, &key.name, &format!("pod {} is already assigned to node {assigned:?}", key.name)));
+            return Err(ApiError::conflict(
+                &resource,
+                &key.name,
+                &format!("pod {} is already assigned to node {assigned:?}", key.name),
+            ));
         }
         if meta::is_deleting(&stored.value) {
-            return Err(ApiError::conflict(&resource, &key.name, &format!("pod {} is being deleted, cannot be assigned to a host", key.name)));
+            return Err(ApiError::conflict(
+                &resource,
+                &key.name,
+                &format!(
+                    "pod {} is being deleted, cannot be assigned to a host",
+                    key.name
+                ),
+            ));
         }
         let mut pod = stored.value.clone();
         meta::set_field(&mut pod, "spec.nodeName", json!(node));
-        let mut conditions = meta::field(&pod, "status.conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut conditions = meta::field(&pod, "status.conditions")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         conditions.retain(|c| c["type"] != "PodScheduled");
         conditions.push(json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}));
         meta::set_field(&mut pod, "status.conditions", Value::Array(conditions));
-        let change = crate::store::Change::Update { expected: stored.revision, value: pod };
-        if call.server.store.commit(&resource.table, &key, 0, change).is_ok() {
+        let change = crate::store::Change::Update {
+            expected: stored.revision,
+            value: pod,
+        };
+        if call
+            .server
+            .store
+            .commit(&resource.table, &key, 0, change)
+            .is_ok()
+        {
             call.changed = true;
             return Ok(accepted(201));
         }

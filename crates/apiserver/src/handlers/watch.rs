@@ -36,10 +36,16 @@ pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
     let initial = call.query.get("sendInitialEvents");
     let bookmarks = call.query.flag("allowWatchBookmarks");
     if initial == Some("true") && call.query.get("resourceVersionMatch") != Some("NotOlderThan") {
-        return Err(ApiError::new(422, "Invalid", "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        return Err(ApiError::new(
+            422,
+            "Invalid",
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ));
     }
     let seconds = match call.query.get("timeoutSeconds") {
-        Some(text) => text.parse().map_err(|_| ApiError::bad_request(format!("timeoutSeconds: {text:?} is not a number")))?,
+        Some(text) => text.parse().map_err(|_| {
+            ApiError::bad_request(format!("timeoutSeconds: {text:?} is not a number"))
+        })?,
         None => DEFAULT_TIMEOUT,
     };
     let store = call.server.store.revision();
@@ -58,9 +64,16 @@ pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
     let table = call.resource.table.clone();
     let namespace = Some(call.target.namespace.clone()).filter(|n| !n.is_empty());
     let (backlog, rx, sent) = if with_initial || revision.is_none_or(|r| r == 0) {
-        let (snapshot, rx) = call.server.store.list_and_watch(&table, namespace.as_deref());
+        let (snapshot, rx) = call
+            .server
+            .store
+            .list_and_watch(&table, namespace.as_deref());
         if with_initial {
-            for object in snapshot.objects.iter().filter(|o| selector.matches(&o.value)) {
+            for object in snapshot
+                .objects
+                .iter()
+                .filter(|o| selector.matches(&o.value))
+            {
                 queue.push_back(line("ADDED", &read::show(call, object)));
             }
             if initial == Some("true") && bookmarks {
@@ -74,7 +87,10 @@ pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
             Ok((backlog, rx)) => (backlog, rx, revision),
             Err(expired) => {
                 // Reported inside the stream: clients list again on that, while a failed start makes them retry.
-                let error = ApiError::expired(format!("too old resource version: {} ({})", expired.requested, expired.oldest));
+                let error = ApiError::expired(format!(
+                    "too old resource version: {} ({})",
+                    expired.requested, expired.oldest
+                ));
                 let only = line("ERROR", error.status().to_string().as_bytes());
                 return Ok(stream_reply(futures::stream::iter([Ok(only)]).boxed()));
             }
@@ -96,12 +112,17 @@ pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
     for event in backlog {
         watcher.take(&event);
     }
-    let stream = futures::stream::unfold(watcher, |mut watcher| async move { watcher.next().await.map(|item| (item, watcher)) });
+    let stream = futures::stream::unfold(watcher, |mut watcher| async move {
+        watcher.next().await.map(|item| (item, watcher))
+    });
     Ok(stream_reply(stream.boxed()))
 }
 
 fn stream_reply(stream: futures::stream::BoxStream<'static, Result<Bytes, BoxError>>) -> Reply {
-    Reply { body: ReplyBody::Stream(stream), ..Reply::bytes(200, Bytes::new()) }
+    Reply {
+        body: ReplyBody::Stream(stream),
+        ..Reply::bytes(200, Bytes::new())
+    }
 }
 
 struct Watcher {
@@ -168,16 +189,25 @@ impl Watcher {
     /// Queues what this watcher sees of an event: objects enter and leave a selection.
     fn take(&mut self, event: &Event) {
         self.sent = event.revision;
-        if self.namespace.as_deref().is_some_and(|n| n != crate::meta::namespace(&event.object.value)) {
+        if self
+            .namespace
+            .as_deref()
+            .is_some_and(|n| n != crate::meta::namespace(&event.object.value))
+        {
             return;
         }
-        let before = event.previous.as_ref().is_some_and(|p| self.selector.matches(&p.value));
+        let before = event
+            .previous
+            .as_ref()
+            .is_some_and(|p| self.selector.matches(&p.value));
         let after = event.kind != EventKind::Deleted && self.selector.matches(&event.object.value);
         let bytes = match (before, after) {
             (false, false) => return,
             (false, true) => line("ADDED", &read::show(&self.call, &event.object)),
             (true, true) => line("MODIFIED", &read::show(&self.call, &event.object)),
-            (true, false) if event.kind == EventKind::Deleted => line("DELETED", &read::show(&self.call, &event.object)),
+            (true, false) if event.kind == EventKind::Deleted => {
+                line("DELETED", &read::show(&self.call, &event.object))
+            }
             (true, false) => {
                 // It left the selection: its last selected state, at the revision of the change.
                 let previous = event.previous.as_ref().map_or(&event.object, |p| p);
@@ -205,10 +235,16 @@ fn bookmark(call: &Call, revision: u64, initial_end: bool) -> Bytes {
         metadata["annotations"] = json!({INITIAL_END: "true"});
     }
     let object: Value = match call.form {
-        Form::Object => json!({"kind": call.resource.kind, "apiVersion": call.resource.api_version(&call.version().name), "metadata": metadata}),
+        Form::Object => {
+            json!({"kind": call.resource.kind, "apiVersion": call.resource.api_version(&call.version().name), "metadata": metadata})
+        }
         Form::Metadata { v1beta1 } => read::partial(&json!({"metadata": metadata}), v1beta1),
         Form::Table { v1beta1 } => {
-            let version = if v1beta1 { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
+            let version = if v1beta1 {
+                "meta.k8s.io/v1beta1"
+            } else {
+                "meta.k8s.io/v1"
+            };
             json!({"kind": "Table", "apiVersion": version, "metadata": metadata, "columnDefinitions": [], "rows": []})
         }
     };

@@ -25,7 +25,9 @@ pub(crate) enum Unknown {
     Ignore,
     Warn,
     /// 400 for whole objects, 422 for patches.
-    Refuse { patch: bool },
+    Refuse {
+        patch: bool,
+    },
 }
 
 /// One write request, apart from its object.
@@ -69,12 +71,21 @@ impl Writer<'_> {
     }
 
     /// Creates an object in `namespace` (empty for cluster-scoped kinds).
-    pub fn create(&mut self, mut object: Value, namespace: &str, managed: Managed) -> ApiResult<Written> {
+    pub fn create(
+        &mut self,
+        mut object: Value,
+        namespace: &str,
+        managed: Managed,
+    ) -> ApiResult<Written> {
         if let Some(problem) = names::metadata_type_problem(&object) {
             return Err(ApiError::bad_request(problem));
         }
         if !matches!(meta::resource_version(&object), "" | "0") {
-            return Err(ApiError::new(500, "InternalError", "resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::new(
+                500,
+                "InternalError",
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         if self.resource.is_custom() && crd::is_terminating(self.server, &self.resource.table) {
             let why = "create not allowed while custom resource definition is terminating";
@@ -91,20 +102,46 @@ impl Writer<'_> {
         } else {
             meta::unset(&mut object, "namespace");
         }
-        let generated = meta::name(&object).is_empty() && meta::get(&object, "generateName").and_then(Value::as_str).is_some_and(|g| !g.is_empty());
+        let generated = meta::name(&object).is_empty()
+            && meta::get(&object, "generateName")
+                .and_then(Value::as_str)
+                .is_some_and(|g| !g.is_empty());
         let now = meta::rfc3339(self.server.now());
         let mut attempt = 0;
         loop {
             let mut new = object.clone();
             if generated {
-                let prefix: String = meta::get(&object, "generateName").and_then(Value::as_str).unwrap_or_default().chars().take(58).collect();
-                meta::set(&mut new, "name", json!(format!("{prefix}{}", self.server.ident.suffix())));
+                let prefix: String = meta::get(&object, "generateName")
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .chars()
+                    .take(58)
+                    .collect();
+                meta::set(
+                    &mut new,
+                    "name",
+                    json!(format!("{prefix}{}", self.server.ident.suffix())),
+                );
             }
-            strategy::prepare_create(self.resource, self.version, &mut new, &self.server.ident.uid(), &now);
+            strategy::prepare_create(
+                self.resource,
+                self.version,
+                &mut new,
+                &self.server.ident.uid(),
+                &now,
+            );
             self.server.allocate(self.resource, &mut new);
             self.fit_schema(&mut new)?;
             if managed == Managed::Track {
-                ssa::track_update(None, &mut new, self.version.schema.as_deref(), self.manager, None, &self.api_version(), &now);
+                ssa::track_update(
+                    None,
+                    &mut new,
+                    self.version.schema.as_deref(),
+                    self.manager,
+                    None,
+                    &self.api_version(),
+                    &now,
+                );
             }
             self.check(&new, None)?;
             let new = convert::to_storage(self.resource, new);
@@ -112,7 +149,12 @@ impl Writer<'_> {
             match self.commit(&key, Change::Create { value: new }) {
                 Err(CommitError::Exists) if generated && attempt < 8 => attempt += 1,
                 Err(error) => return Err(self.refusal(error, &key, namespace)),
-                Ok(object) => return Ok(Written { object, changed: !self.dry_run }),
+                Ok(object) => {
+                    return Ok(Written {
+                        object,
+                        changed: !self.dry_run,
+                    });
+                }
             }
         }
     }
@@ -126,7 +168,11 @@ impl Writer<'_> {
         next: &mut dyn FnMut(&Value) -> ApiResult<Value>,
     ) -> ApiResult<Written> {
         loop {
-            let stored = self.server.store.get(&self.resource.table, key).ok_or_else(|| ApiError::not_found(self.resource, &key.name))?;
+            let stored = self
+                .server
+                .store
+                .get(&self.resource.table, key)
+                .ok_or_else(|| ApiError::not_found(self.resource, &key.name))?;
             match self.update_once(key, endpoint, managed, &stored, next) {
                 Ok(Some(written)) => return Ok(written),
                 Ok(None) => {}
@@ -160,21 +206,41 @@ impl Writer<'_> {
                 Endpoint::Status => Some("status"),
                 Endpoint::Finalize => Some("finalize"),
             };
-            ssa::track_update(Some(&old), &mut new, self.version.schema.as_deref(), self.manager, subresource, &self.api_version(), &now);
+            ssa::track_update(
+                Some(&old),
+                &mut new,
+                self.version.schema.as_deref(),
+                self.manager,
+                subresource,
+                &self.api_version(),
+                &now,
+            );
         }
         if same(&new, &old) {
-            return Ok(Some(Written { object: stored.clone(), changed: false }));
+            return Ok(Some(Written {
+                object: stored.clone(),
+                changed: false,
+            }));
         }
         self.check(&new, Some(&old))?;
         let released = meta::is_deleting(&new) && releases(&new);
         let value = convert::to_storage(self.resource, new);
         let change = if released {
-            Change::Delete { expected: stored.revision, value }
+            Change::Delete {
+                expected: stored.revision,
+                value,
+            }
         } else {
-            Change::Update { expected: stored.revision, value }
+            Change::Update {
+                expected: stored.revision,
+                value,
+            }
         };
         match self.commit(key, change) {
-            Ok(object) => Ok(Some(Written { object, changed: !self.dry_run })),
+            Ok(object) => Ok(Some(Written {
+                object,
+                changed: !self.dry_run,
+            })),
             Err(CommitError::Stale) => Ok(None),
             Err(error) => Err(self.refusal(error, key, &key.namespace)),
         }
@@ -184,7 +250,9 @@ impl Writer<'_> {
     fn preconditions(&self, new: &Value, old: &Value, key: &Key) -> ApiResult<()> {
         let (sent, is) = (meta::uid(new), meta::uid(old));
         if !sent.is_empty() && sent != is {
-            let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {is}");
+            let why = format!(
+                "Precondition failed: UID in precondition: {sent}, UID in object meta: {is}"
+            );
             return Err(ApiError::conflict(self.resource, &key.name, &why));
         }
         let version = meta::resource_version(new);
@@ -200,23 +268,42 @@ impl Writer<'_> {
         let dropped = match &version.structural {
             Some(schema) => schema.prune(object),
             None => {
-                let unknown = openapi::unknown_fields(&resource.group, &version.name, &resource.kind, object).unwrap_or_default();
-                unknown.iter().for_each(|path| meta::remove_path(object, path));
+                let unknown =
+                    openapi::unknown_fields(&resource.group, &version.name, &resource.kind, object)
+                        .unwrap_or_default();
+                unknown
+                    .iter()
+                    .for_each(|path| meta::remove_path(object, path));
                 unknown
             }
         };
         if !dropped.is_empty() {
-            let fields: Vec<String> = dropped.iter().map(|f| format!("unknown field \"{f}\"")).collect();
+            let fields: Vec<String> = dropped
+                .iter()
+                .map(|f| format!("unknown field \"{f}\""))
+                .collect();
             match self.unknown {
                 Unknown::Ignore => {}
-                Unknown::Warn => self.warnings.extend(fields.into_iter().filter(|f| !self.warnings.contains(f)).collect::<Vec<_>>()),
+                Unknown::Warn => self.warnings.extend(
+                    fields
+                        .into_iter()
+                        .filter(|f| !self.warnings.contains(f))
+                        .collect::<Vec<_>>(),
+                ),
                 Unknown::Refuse { patch } => {
                     let message = format!("strict decoding error: {}", fields.join(", "));
                     return Err(if patch {
-                        ApiError::new(422, "Invalid", format!(" \"\" is invalid: patch: Invalid value: {message}"))
+                        ApiError::new(
+                            422,
+                            "Invalid",
+                            format!(" \"\" is invalid: patch: Invalid value: {message}"),
+                        )
                     } else {
                         let kind = &self.resource.kind;
-                        ApiError::bad_request(format!("{kind} in version \"{}\" cannot be handled as a {kind}: {message}", self.version.name))
+                        ApiError::bad_request(format!(
+                            "{kind} in version \"{}\" cannot be handled as a {kind}: {message}",
+                            self.version.name
+                        ))
                     });
                 }
             }
@@ -229,7 +316,11 @@ impl Writer<'_> {
 
     fn check(&self, new: &Value, old: Option<&Value>) -> ApiResult<()> {
         let errors = strategy::validate(self.resource, self.version, new, old);
-        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(self.resource, meta::name(new), &errors)) }
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(ApiError::invalid(self.resource, meta::name(new), &errors))
+        }
     }
 
     /// Commits, or for a dry run only says what the commit would have said.
@@ -250,7 +341,9 @@ impl Writer<'_> {
                 ApiError::not_found(&namespaces, namespace)
             }
             CommitError::NamespaceTerminating => {
-                let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+                let why = format!(
+                    "unable to create new content in namespace {namespace} because it is being terminated"
+                );
                 let cause = json!({"reason": "NamespaceTerminating", "message": format!("namespace {namespace} is being terminated"), "field": "metadata.namespace"});
                 ApiError::forbidden(self.resource, &key.name, &why).causes(vec![cause])
             }
@@ -260,9 +353,15 @@ impl Writer<'_> {
 
 /// Whether nothing holds a deleting object any more.
 pub(crate) fn releases(object: &Value) -> bool {
-    let grace = meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    let namespace = object.get("kind").and_then(Value::as_str) == Some("Namespace") && object.get("apiVersion").and_then(Value::as_str) == Some("v1");
-    let content = namespace && meta::field(object, "spec.finalizers").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+    let grace = meta::get(object, "deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    let namespace = object.get("kind").and_then(Value::as_str) == Some("Namespace")
+        && object.get("apiVersion").and_then(Value::as_str) == Some("v1");
+    let content = namespace
+        && meta::field(object, "spec.finalizers")
+            .and_then(Value::as_array)
+            .is_some_and(|l| !l.is_empty());
     meta::finalizers(object).is_empty() && grace == 0 && !content
 }
 
@@ -277,7 +376,10 @@ pub(crate) fn same(new: &Value, old: &Value) -> bool {
     }
     let timeless = |o: &Value| {
         let mut o = o.clone();
-        if let Some(entries) = meta::metadata_mut(&mut o).get_mut("managedFields").and_then(Value::as_array_mut) {
+        if let Some(entries) = meta::metadata_mut(&mut o)
+            .get_mut("managedFields")
+            .and_then(Value::as_array_mut)
+        {
             for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
                 entry.remove("time");
             }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event as NewEvent;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
+};
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
 use kube::{Client, Resource, ResourceExt};
@@ -21,15 +23,22 @@ async fn settle() {
 
 fn child(name: &str, owner: &DynamicObject, block: bool) -> ConfigMap {
     let reference = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": owner.name_any(), "uid": owner.uid().unwrap(), "blockOwnerDeletion": block});
-    serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": [reference]}})).unwrap()
+    serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": [reference]}}))
+        .unwrap()
 }
 
 async fn family(client: &Client) -> (Api<DynamicObject>, Api<ConfigMap>, DynamicObject) {
     install_widgets(client).await;
     let parents = widget_api(client);
     let children: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    let parent = parents.create(&PostParams::default(), &widget("p", 1)).await.unwrap();
-    children.create(&PostParams::default(), &child("c", &parent, true)).await.unwrap();
+    let parent = parents
+        .create(&PostParams::default(), &widget("p", 1))
+        .await
+        .unwrap();
+    children
+        .create(&PostParams::default(), &child("c", &parent, true))
+        .await
+        .unwrap();
     settle().await;
     (parents, children, parent)
 }
@@ -49,13 +58,37 @@ async fn an_owner_deleted_in_the_foreground_waits_for_its_dependents() {
     let server = server();
     let (parents, children, _) = family(&client(&server)).await;
     let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
-    children.patch("c", &PatchParams::default(), &hold).await.unwrap();
-    let foreground = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
+    children
+        .patch("c", &PatchParams::default(), &hold)
+        .await
+        .unwrap();
+    let foreground = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Foreground),
+        ..DeleteParams::default()
+    };
     parents.delete("p", &foreground).await.unwrap();
     settle().await;
-    assert_eq!(parents.get("p").await.unwrap().finalizers(), ["foregroundDeletion"]);
-    assert!(children.get("c").await.unwrap().metadata.deletion_timestamp.is_some());
-    children.patch("c", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
+    assert_eq!(
+        parents.get("p").await.unwrap().finalizers(),
+        ["foregroundDeletion"]
+    );
+    assert!(
+        children
+            .get("c")
+            .await
+            .unwrap()
+            .metadata
+            .deletion_timestamp
+            .is_some()
+    );
+    children
+        .patch(
+            "c",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"metadata": {"finalizers": null}})),
+        )
+        .await
+        .unwrap();
     settle().await;
     assert_eq!(code(parents.get("p").await), 404);
 }
@@ -64,11 +97,21 @@ async fn an_owner_deleted_in_the_foreground_waits_for_its_dependents() {
 async fn orphans_stay_without_a_reference() {
     let server = server();
     let (parents, children, _) = family(&client(&server)).await;
-    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    let orphan = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
     parents.delete("p", &orphan).await.unwrap();
     settle().await;
     assert_eq!(code(parents.get("p").await), 404);
-    assert!(children.get("c").await.unwrap().owner_references().is_empty());
+    assert!(
+        children
+            .get("c")
+            .await
+            .unwrap()
+            .owner_references()
+            .is_empty()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,9 +120,15 @@ async fn an_owner_of_another_uid_is_absent_and_one_of_an_unknown_kind_is_not() {
     let (parents, children, parent) = family(&client(&server)).await;
     let mut stale = parent.clone();
     stale.metadata.uid = Some("00000000-0000-4000-8000-000000000000".into());
-    children.create(&PostParams::default(), &child("stale", &stale, false)).await.unwrap();
+    children
+        .create(&PostParams::default(), &child("stale", &stale, false))
+        .await
+        .unwrap();
     let unknown: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "unknown", "ownerReferences": [{"apiVersion": "x.io/v1", "kind": "X", "name": "x", "uid": "1"}]}})).unwrap();
-    children.create(&PostParams::default(), &unknown).await.unwrap();
+    children
+        .create(&PostParams::default(), &unknown)
+        .await
+        .unwrap();
     settle().await;
     assert_eq!(code(children.get("stale").await), 404);
     children.get("unknown").await.unwrap();
@@ -98,51 +147,116 @@ async fn an_event_has_two_faces() {
     .unwrap();
     new.create(&PostParams::default(), &event).await.unwrap();
     let old: Api<Event> = Api::default_namespaced(client);
-    let found = old.list(&ListParams::default().fields("involvedObject.uid=u,involvedObject.kind=Pod,reason=Gone")).await.unwrap();
+    let found = old
+        .list(
+            &ListParams::default()
+                .fields("involvedObject.uid=u,involvedObject.kind=Pod,reason=Gone"),
+        )
+        .await
+        .unwrap();
     let seen = &found.items[0];
-    assert_eq!((seen.message.as_deref(), seen.involved_object.name.as_deref()), (Some("hello"), Some("p")));
+    assert_eq!(
+        (
+            seen.message.as_deref(),
+            seen.involved_object.name.as_deref()
+        ),
+        (Some("hello"), Some("p"))
+    );
     let patch = json!({"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}});
-    let patched = new.patch("e", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-    assert_eq!((patched.note.as_deref(), patched.series.unwrap().count), (Some("hello"), 2));
+    let patched = new
+        .patch("e", &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+    assert_eq!(
+        (patched.note.as_deref(), patched.series.unwrap().count),
+        (Some("hello"), 2)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_on_a_node_stops_gracefully() {
     let server = server();
     let pods: Api<Pod> = Api::default_namespaced(client(&server));
-    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})).unwrap();
+    let pod: Pod = serde_json::from_value(
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+    )
+    .unwrap();
     pods.create(&PostParams::default(), &pod).await.unwrap();
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
-    let _: Value = pods.create_subresource("binding", "p", &PostParams::default(), &binding).await.unwrap();
-    let marked = pods.delete("p", &DeleteParams::default()).await.unwrap().left().unwrap();
+    let _: Value = pods
+        .create_subresource("binding", "p", &PostParams::default(), &binding)
+        .await
+        .unwrap();
+    let marked = pods
+        .delete("p", &DeleteParams::default())
+        .await
+        .unwrap()
+        .left()
+        .unwrap();
     assert_eq!(marked.metadata.deletion_grace_period_seconds, Some(30));
     pods.get("p").await.unwrap();
-    pods.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
+    pods.delete("p", &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
     assert_eq!(code(pods.get("p").await), 404);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_account_token_acts_as_its_account() {
-    let server = farshore_apiserver::ApiServer::new(farshore_apiserver::Options { rbac: true, ..Default::default() });
+    let server = farshore_apiserver::ApiServer::new(farshore_apiserver::Options {
+        rbac: true,
+        ..Default::default()
+    });
     drop(server.spawn(Default::default()));
     let admin = client(&server);
     settle().await;
     let accounts: Api<ServiceAccount> = Api::default_namespaced(admin.clone());
-    let request = serde_json::from_value(json!({"metadata": {}, "spec": {"audiences": [], "expirationSeconds": 600}})).unwrap();
-    let token = accounts.create_token_request("default", &PostParams::default(), &request).await.unwrap().status.unwrap().token;
+    let request = serde_json::from_value(
+        json!({"metadata": {}, "spec": {"audiences": [], "expirationSeconds": 600}}),
+    )
+    .unwrap();
+    let token = accounts
+        .create_token_request("default", &PostParams::default(), &request)
+        .await
+        .unwrap()
+        .status
+        .unwrap()
+        .token;
     let own = Client::new(server.service(Some(&token)), "default");
     let maps: Api<ConfigMap> = Api::default_namespaced(own);
     assert_eq!(code(maps.list(&ListParams::default()).await), 403);
-    let binding = object(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "b"},
+    let binding = object(
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "b"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}]}));
-    let bindings: Api<DynamicObject> = Api::all_with(admin, &crate::support::resource(("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"), "clusterrolebindings"));
-    bindings.create(&PostParams::default(), &binding).await.unwrap();
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}]}),
+    );
+    let bindings: Api<DynamicObject> = Api::all_with(
+        admin,
+        &crate::support::resource(
+            ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
+            "clusterrolebindings",
+        ),
+    );
+    bindings
+        .create(&PostParams::default(), &binding)
+        .await
+        .unwrap();
     maps.list(&ListParams::default()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(601)).await;
-    assert_eq!(code(maps.list(&ListParams::default()).await), 401, "the token expired");
+    assert_eq!(
+        code(maps.list(&ListParams::default()).await),
+        401,
+        "the token expired"
+    );
     let nobody = Client::new(server.service(None), "default");
-    assert_eq!(code(Api::<ConfigMap>::default_namespaced(nobody.clone()).list(&ListParams::default()).await), 403);
+    assert_eq!(
+        code(
+            Api::<ConfigMap>::default_namespaced(nobody.clone())
+                .list(&ListParams::default())
+                .await
+        ),
+        403
+    );
     nobody.apiserver_version().await.unwrap();
 }
 
@@ -158,16 +272,24 @@ async fn run_controller(client: Client) {
         let reference = widget.controller_owner_ref(&resource).unwrap();
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": widget.name_any(), "ownerReferences": [reference]}, "data": {"size": size.to_string()}});
         let params = PatchParams::apply("ctl").force();
-        Api::<ConfigMap>::default_namespaced(ctx.0.clone()).patch(&widget.name_any(), &params, &Patch::Apply(map)).await?;
+        Api::<ConfigMap>::default_namespaced(ctx.0.clone())
+            .patch(&widget.name_any(), &params, &Patch::Apply(map))
+            .await?;
         if widget.data.pointer("/status/ready") != Some(&size) {
             let status = json!({"apiVersion": "example.com/v1", "kind": "Widget", "status": {"ready": size}});
-            Api::<DynamicObject>::default_namespaced_with(ctx.0.clone(), &resource).patch_status(&widget.name_any(), &params, &Patch::Apply(status)).await?;
+            Api::<DynamicObject>::default_namespaced_with(ctx.0.clone(), &resource)
+                .patch_status(&widget.name_any(), &params, &Patch::Apply(status))
+                .await?;
         }
         Ok::<_, kube::Error>(Action::await_change())
     };
     Controller::new_with(parents, watcher::Config::default(), resource)
         .owns(children, watcher::Config::default())
-        .run(reconcile, |_, _, _| Action::requeue(Duration::from_secs(1)), Arc::new(Ctx(client)))
+        .run(
+            reconcile,
+            |_, _, _| Action::requeue(Duration::from_secs(1)),
+            Arc::new(Ctx(client)),
+        )
         .for_each(|_| async {})
         .await;
 }
@@ -180,12 +302,23 @@ async fn a_controller_settles_and_then_writes_nothing() {
     tokio::spawn(run_controller(client.clone()));
     let api = widget_api(&client);
     for i in 0..20 {
-        api.create(&PostParams::default(), &widget(&format!("w{i:02}"), i)).await.unwrap();
+        api.create(&PostParams::default(), &widget(&format!("w{i:02}"), i))
+            .await
+            .unwrap();
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 20);
-    assert!(api.list(&ListParams::default()).await.unwrap().iter().all(|w| w.data["status"]["ready"] == w.data["spec"]["size"]));
+    assert_eq!(
+        maps.list(&ListParams::default()).await.unwrap().items.len(),
+        20
+    );
+    assert!(
+        api.list(&ListParams::default())
+            .await
+            .unwrap()
+            .iter()
+            .all(|w| w.data["status"]["ready"] == w.data["spec"]["size"])
+    );
     maps.delete("w03", &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     maps.get("w03").await.unwrap();

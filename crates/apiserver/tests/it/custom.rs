@@ -1,9 +1,9 @@
 //! Custom resources: definition, schema, status, generation, server-side apply.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
-use kube::ResourceExt;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
 
 use crate::support::{client, code, install_widgets, message, object, server, widget, widget_api};
@@ -14,18 +14,40 @@ async fn a_definition_is_established_and_served_at_once() {
     let client = client(&server);
     install_widgets(&client).await;
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    await_condition(crds.clone(), "widgets.example.com", conditions::is_crd_established()).await.unwrap();
+    await_condition(
+        crds.clone(),
+        "widgets.example.com",
+        conditions::is_crd_established(),
+    )
+    .await
+    .unwrap();
     let api = widget_api(&client);
-    let made = api.create(&PostParams::default(), &widget("a", 3)).await.unwrap();
-    assert_eq!(made.data["spec"], json!({"size": 3, "colour": "red"}), "defaults are filled in");
+    let made = api
+        .create(&PostParams::default(), &widget("a", 3))
+        .await
+        .unwrap();
+    assert_eq!(
+        made.data["spec"],
+        json!({"size": 3, "colour": "red"}),
+        "defaults are filled in"
+    );
     assert_eq!(made.metadata.generation, Some(1));
 
-    crds.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
+    crds.delete("widgets.example.com", &DeleteParams::default())
+        .await
+        .unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     assert_eq!(code(crds.get("widgets.example.com").await), 404);
-    assert_eq!(message(api.get("a").await), "the server could not find the requested resource");
+    assert_eq!(
+        message(api.get("a").await),
+        "the server could not find the requested resource"
+    );
     install_widgets(&client).await;
-    assert_eq!(code(api.get("a").await), 404, "the objects went with the definition");
+    assert_eq!(
+        code(api.get("a").await),
+        404,
+        "the objects went with the definition"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +57,10 @@ async fn what_breaks_the_schema_is_refused() {
     install_widgets(&client).await;
     let api = widget_api(&client);
     let refused = api.create(&PostParams::default(), &widget("a", -1)).await;
-    assert_eq!(message(refused), "Widget.example.com \"a\" is invalid: spec.size: Invalid value: -1: spec.size in body should be greater than or equal to 0");
+    assert_eq!(
+        message(refused),
+        "Widget.example.com \"a\" is invalid: spec.size: Invalid value: -1: spec.size in body should be greater than or equal to 0"
+    );
     let refused = message(api.create(&PostParams::default(), &widget("a", 101)).await);
     assert!(refused.contains("size must be at most 100"), "{refused}");
 }
@@ -46,18 +71,47 @@ async fn main_and_status_endpoints_do_not_touch_each_other() {
     let client = client(&server);
     install_widgets(&client).await;
     let api = widget_api(&client);
-    let both = object(json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 1}, "status": {"ready": 9}}));
+    let both = object(
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 1}, "status": {"ready": 9}}),
+    );
     let made = api.create(&PostParams::default(), &both).await.unwrap();
     assert_eq!(made.data.get("status"), None);
     let patch = json!({"spec": {"size": 5}, "status": {"ready": 1}});
-    let after = api.patch_status("a", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    assert_eq!((&after.data["spec"]["size"], &after.data["status"]["ready"]), (&json!(1), &json!(1)));
+    let after = api
+        .patch_status("a", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+    assert_eq!(
+        (&after.data["spec"]["size"], &after.data["status"]["ready"]),
+        (&json!(1), &json!(1))
+    );
     assert_eq!(after.metadata.generation, Some(1));
-    let after = api.patch("a", &PatchParams::default(), &Patch::Merge(json!({"spec": {"size": 5}, "status": {"ready": 7}}))).await.unwrap();
-    assert_eq!((&after.data["spec"]["size"], &after.data["status"]["ready"]), (&json!(5), &json!(1)));
+    let after = api
+        .patch(
+            "a",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"spec": {"size": 5}, "status": {"ready": 7}})),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (&after.data["spec"]["size"], &after.data["status"]["ready"]),
+        (&json!(5), &json!(1))
+    );
     assert_eq!(after.metadata.generation, Some(2));
-    let after = api.patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}))).await.unwrap();
-    assert_eq!(after.metadata.generation, Some(2), "labels do not move the generation");
+    let after = api
+        .patch(
+            "a",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}})),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        after.metadata.generation,
+        Some(2),
+        "labels do not move the generation"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,17 +120,55 @@ async fn managers_apply_side_by_side_and_conflict_over_one_field() {
     let client = client(&server);
     install_widgets(&client).await;
     let api = widget_api(&client);
-    let apply = |spec: serde_json::Value| Patch::Apply(object(json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec})));
+    let apply = |spec: serde_json::Value| {
+        Patch::Apply(object(
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": spec}),
+        ))
+    };
     let a = PatchParams::apply("a");
-    let made: DynamicObject = api.patch("a", &a, &apply(json!({"size": 1, "parts": [{"name": "x", "weight": 1}]}))).await.unwrap();
-    let same = api.patch("a", &a, &apply(json!({"size": 1, "parts": [{"name": "x", "weight": 1}]}))).await.unwrap();
+    let made: DynamicObject = api
+        .patch(
+            "a",
+            &a,
+            &apply(json!({"size": 1, "parts": [{"name": "x", "weight": 1}]})),
+        )
+        .await
+        .unwrap();
+    let same = api
+        .patch(
+            "a",
+            &a,
+            &apply(json!({"size": 1, "parts": [{"name": "x", "weight": 1}]})),
+        )
+        .await
+        .unwrap();
     assert_eq!(same.resource_version(), made.resource_version());
     let b = PatchParams::apply("b");
-    let both = api.patch("a", &b, &apply(json!({"size": 1, "parts": [{"name": "y"}]}))).await.unwrap();
-    assert_eq!(both.data["spec"]["parts"], json!([{"name": "x", "weight": 1}, {"name": "y"}]));
+    let both = api
+        .patch(
+            "a",
+            &b,
+            &apply(json!({"size": 1, "parts": [{"name": "y"}]})),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        both.data["spec"]["parts"],
+        json!([{"name": "x", "weight": 1}, {"name": "y"}])
+    );
     let refused = message(api.patch("a", &b, &apply(json!({"size": 2}))).await);
-    assert!(refused.starts_with("Apply failed with 1 conflict: conflict with \"a\""), "{refused}");
-    let forced = api.patch("a", &b.force(), &apply(json!({"size": 2}))).await.unwrap();
-    assert_eq!(forced.data["spec"]["parts"], json!([{"name": "x", "weight": 1}]), "what b left out is gone");
+    assert!(
+        refused.starts_with("Apply failed with 1 conflict: conflict with \"a\""),
+        "{refused}"
+    );
+    let forced = api
+        .patch("a", &b.force(), &apply(json!({"size": 2})))
+        .await
+        .unwrap();
+    assert_eq!(
+        forced.data["spec"]["parts"],
+        json!([{"name": "x", "weight": 1}]),
+        "what b left out is gone"
+    );
     assert_eq!(forced.data["spec"]["size"], 2);
 }

@@ -1,8 +1,8 @@
 //! Lists: pages, selectors, past revisions, other forms of an object.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{Api, DynamicObject, ListParams, PostParams, VersionMatch};
 use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams, PostParams, VersionMatch};
 use serde_json::{Value, json};
 
 use crate::support::{client, code, install_widgets, message, server, widget, widget_api};
@@ -30,8 +30,14 @@ async fn pages_show_the_state_of_the_first_page() {
     let mut all = names(first.items);
     let mut token = first.metadata.continue_;
     while let Some(at) = token.filter(|t| !t.is_empty()) {
-        let page = api.list(&ListParams::default().limit(2).continue_token(&at)).await.unwrap();
-        assert_eq!(page.metadata.resource_version, first.metadata.resource_version);
+        let page = api
+            .list(&ListParams::default().limit(2).continue_token(&at))
+            .await
+            .unwrap();
+        assert_eq!(
+            page.metadata.resource_version,
+            first.metadata.resource_version
+        );
         all.extend(names(page.items));
         token = page.metadata.continue_;
     }
@@ -46,11 +52,26 @@ async fn an_expired_page_offers_to_go_on() {
     let first = api.list(&ListParams::default().limit(2)).await.unwrap();
     api.delete("m00", &Default::default()).await.unwrap();
     server.compact();
-    let refused = api.list(&ListParams::default().limit(2).continue_token(&first.metadata.continue_.unwrap())).await;
-    let Err(kube::Error::Api(status)) = refused else { panic!("expected 410") };
+    let refused = api
+        .list(
+            &ListParams::default()
+                .limit(2)
+                .continue_token(&first.metadata.continue_.unwrap()),
+        )
+        .await;
+    let Err(kube::Error::Api(status)) = refused else {
+        panic!("expected 410")
+    };
     assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));
-    let token = status.metadata.as_ref().and_then(|m| m.continue_.clone()).unwrap();
-    let rest = api.list(&ListParams::default().limit(2).continue_token(&token)).await.unwrap();
+    let token = status
+        .metadata
+        .as_ref()
+        .and_then(|m| m.continue_.clone())
+        .unwrap();
+    let rest = api
+        .list(&ListParams::default().limit(2).continue_token(&token))
+        .await
+        .unwrap();
     assert_eq!(names(rest.items), ["m02"]);
 }
 
@@ -61,11 +82,35 @@ async fn an_exact_revision_shows_the_past() {
     fill(&api, 2).await;
     let then = server.revision().to_string();
     api.delete("m00", &Default::default()).await.unwrap();
-    let past = api.list(&ListParams::default().at(&then).matching(VersionMatch::Exact)).await.unwrap();
+    let past = api
+        .list(
+            &ListParams::default()
+                .at(&then)
+                .matching(VersionMatch::Exact),
+        )
+        .await
+        .unwrap();
     assert_eq!(names(past.items), ["m00", "m01"]);
-    let now = api.list(&ListParams::default().at("0").matching(VersionMatch::NotOlderThan)).await.unwrap();
+    let now = api
+        .list(
+            &ListParams::default()
+                .at("0")
+                .matching(VersionMatch::NotOlderThan),
+        )
+        .await
+        .unwrap();
     assert_eq!(names(now.items), ["m01"]);
-    assert_eq!(code(api.list(&ListParams::default().at("999999").matching(VersionMatch::NotOlderThan)).await), 504);
+    assert_eq!(
+        code(
+            api.list(
+                &ListParams::default()
+                    .at("999999")
+                    .matching(VersionMatch::NotOlderThan)
+            )
+            .await
+        ),
+        504
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,24 +119,84 @@ async fn selectors_select_and_unknown_fields_are_refused() {
     let client = client(&server);
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
     fill(&api, 4).await;
-    assert_eq!(names(api.list(&ListParams::default().labels("odd in (true),!x")).await.unwrap()), ["m01", "m03"]);
-    assert_eq!(names(api.list(&ListParams::default().fields("metadata.name=m02")).await.unwrap()), ["m02"]);
+    assert_eq!(
+        names(
+            api.list(&ListParams::default().labels("odd in (true),!x"))
+                .await
+                .unwrap()
+        ),
+        ["m01", "m03"]
+    );
+    assert_eq!(
+        names(
+            api.list(&ListParams::default().fields("metadata.name=m02"))
+                .await
+                .unwrap()
+        ),
+        ["m02"]
+    );
     let refused = api.list(&ListParams::default().fields("data.x=1")).await;
     assert_eq!(message(refused), "field label not supported: data.x");
 
     install_widgets(&client).await;
     let widgets = widget_api(&client);
-    widgets.create(&PostParams::default(), &widget("a", 1)).await.unwrap();
-    assert_eq!(names(widgets.list(&ListParams::default().fields("spec.colour=red")).await.unwrap()), ["a"]);
-    assert!(names(widgets.list(&ListParams::default().fields("spec.colour=blue")).await.unwrap()).is_empty());
-    assert_eq!(code(widgets.list(&ListParams::default().fields("spec.size=1")).await), 400);
+    widgets
+        .create(&PostParams::default(), &widget("a", 1))
+        .await
+        .unwrap();
+    assert_eq!(
+        names(
+            widgets
+                .list(&ListParams::default().fields("spec.colour=red"))
+                .await
+                .unwrap()
+        ),
+        ["a"]
+    );
+    assert!(
+        names(
+            widgets
+                .list(&ListParams::default().fields("spec.colour=blue"))
+                .await
+                .unwrap()
+        )
+        .is_empty()
+    );
+    assert_eq!(
+        code(
+            widgets
+                .list(&ListParams::default().fields("spec.size=1"))
+                .await
+        ),
+        400
+    );
 
     let pods: Api<Pod> = Api::default_namespaced(client);
-    let pod = |name: &str, node: Value| serde_json::from_value::<Pod>(json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}})).unwrap();
-    pods.create(&PostParams::default(), &pod("here", json!("n1"))).await.unwrap();
-    pods.create(&PostParams::default(), &pod("nowhere", Value::Null)).await.unwrap();
-    assert_eq!(names(pods.list(&ListParams::default().fields("spec.nodeName=n1")).await.unwrap()), ["here"]);
-    assert_eq!(names(pods.list(&ListParams::default().fields("spec.nodeName=")).await.unwrap()), ["nowhere"]);
+    let pod = |name: &str, node: Value| {
+        serde_json::from_value::<Pod>(json!({"metadata": {"name": name}, "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}})).unwrap()
+    };
+    pods.create(&PostParams::default(), &pod("here", json!("n1")))
+        .await
+        .unwrap();
+    pods.create(&PostParams::default(), &pod("nowhere", Value::Null))
+        .await
+        .unwrap();
+    assert_eq!(
+        names(
+            pods.list(&ListParams::default().fields("spec.nodeName=n1"))
+                .await
+                .unwrap()
+        ),
+        ["here"]
+    );
+    assert_eq!(
+        names(
+            pods.list(&ListParams::default().fields("spec.nodeName="))
+                .await
+                .unwrap()
+        ),
+        ["nowhere"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +207,10 @@ async fn metadata_can_be_had_alone() {
     fill(&api, 2).await;
     let one = api.get_metadata("m00").await.unwrap();
     assert_eq!(one.types.unwrap().kind, "PartialObjectMetadata");
-    assert_eq!(names(api.list_metadata(&ListParams::default()).await.unwrap()), ["m00", "m01"]);
+    assert_eq!(
+        names(api.list_metadata(&ListParams::default()).await.unwrap()),
+        ["m00", "m01"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,9 +218,20 @@ async fn a_collection_is_deleted_by_selector() {
     let server = server();
     let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
     fill(&api, 4).await;
-    let deleted = api.delete_collection(&Default::default(), &ListParams::default().labels("odd=true")).await.unwrap().left().unwrap();
+    let deleted = api
+        .delete_collection(
+            &Default::default(),
+            &ListParams::default().labels("odd=true"),
+        )
+        .await
+        .unwrap()
+        .left()
+        .unwrap();
     assert_eq!(names(deleted), ["m01", "m03"]);
-    assert_eq!(names(api.list(&ListParams::default()).await.unwrap()), ["m00", "m02"]);
+    assert_eq!(
+        names(api.list(&ListParams::default()).await.unwrap()),
+        ["m00", "m02"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,11 +239,29 @@ async fn discovery_names_what_is_served() {
     let server = server();
     let client = client(&server);
     install_widgets(&client).await;
-    let found = kube::discovery::Discovery::new(client.clone()).run_aggregated().await.unwrap();
-    let (resource, capabilities) = found.groups().flat_map(|g| g.recommended_resources()).find(|(r, _)| r.kind == "Widget").unwrap();
-    assert_eq!((resource.plural.as_str(), resource.api_version.as_str()), ("widgets", "example.com/v1"));
-    assert!(capabilities.subresources.iter().any(|(s, _)| s.plural.ends_with("status")));
-    let plain = kube::discovery::Discovery::new(client.clone()).run().await.unwrap();
+    let found = kube::discovery::Discovery::new(client.clone())
+        .run_aggregated()
+        .await
+        .unwrap();
+    let (resource, capabilities) = found
+        .groups()
+        .flat_map(|g| g.recommended_resources())
+        .find(|(r, _)| r.kind == "Widget")
+        .unwrap();
+    assert_eq!(
+        (resource.plural.as_str(), resource.api_version.as_str()),
+        ("widgets", "example.com/v1")
+    );
+    assert!(
+        capabilities
+            .subresources
+            .iter()
+            .any(|(s, _)| s.plural.ends_with("status"))
+    );
+    let plain = kube::discovery::Discovery::new(client.clone())
+        .run()
+        .await
+        .unwrap();
     assert!(plain.has_group("apps") && plain.has_group("example.com"));
     let api: Api<DynamicObject> = Api::default_namespaced_with(client, &resource);
     assert!(names(api.list(&ListParams::default()).await.unwrap()).is_empty());

@@ -1,10 +1,13 @@
 //! The server through real clients: kube-rs in-process, kubectl over TLS.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on should stop.
+
 mod controllers;
 mod crud;
 mod custom;
 mod kubectl;
 mod listing;
+mod repeat;
 mod support;
 mod watching;
 mod wire;

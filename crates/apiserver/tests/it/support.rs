@@ -37,12 +37,22 @@ pub fn widget_crd() -> Value {
 }
 
 pub async fn install_widgets(client: &Client) {
-    let crds: Api<DynamicObject> = Api::all_with(client.clone(), &resource(("apiextensions.k8s.io", "v1", "CustomResourceDefinition"), "customresourcedefinitions"));
-    crds.create(&PostParams::default(), &object(widget_crd())).await.unwrap();
+    let crds: Api<DynamicObject> = Api::all_with(
+        client.clone(),
+        &resource(
+            ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+            "customresourcedefinitions",
+        ),
+    );
+    crds.create(&PostParams::default(), &object(widget_crd()))
+        .await
+        .unwrap();
 }
 
 pub fn widget(name: &str, size: i64) -> DynamicObject {
-    object(json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}}))
+    object(
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}}),
+    )
 }
 
 pub fn widget_api(client: &Client) -> Api<DynamicObject> {

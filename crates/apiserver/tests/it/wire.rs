@@ -27,7 +27,12 @@ struct Ask<'a> {
 }
 
 fn ask<'a>(method: Method, path: &'a str) -> Ask<'a> {
-    Ask { method, path, headers: Vec::new(), body: Vec::new() }
+    Ask {
+        method,
+        path,
+        headers: Vec::new(),
+        body: Vec::new(),
+    }
 }
 
 impl<'a> Ask<'a> {
@@ -47,12 +52,32 @@ impl<'a> Ask<'a> {
             request = request.header(name, value);
         }
         let service = server.service(Some(&server.admin_token()));
-        let response = service.oneshot(request.body(Full::new(Bytes::from(self.body))).unwrap()).await.unwrap();
-        let header = |name: &str| response.headers().get_all(name).iter().map(|v| v.to_str().unwrap().to_owned()).collect::<Vec<_>>();
-        let (code, warnings, content_type) = (response.status().as_u16(), header("warning"), header("content-type").concat());
+        let response = service
+            .oneshot(request.body(Full::new(Bytes::from(self.body))).unwrap())
+            .await
+            .unwrap();
+        let header = |name: &str| {
+            response
+                .headers()
+                .get_all(name)
+                .iter()
+                .map(|v| v.to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let (code, warnings, content_type) = (
+            response.status().as_u16(),
+            header("warning"),
+            header("content-type").concat(),
+        );
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
-        Answer { code, warnings, content_type, body }
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
+        Answer {
+            code,
+            warnings,
+            content_type,
+            body,
+        }
     }
 }
 
@@ -64,56 +89,145 @@ const JSON: &str = "application/json";
 async fn bodies_that_are_too_large_or_of_an_unknown_type_are_refused() {
     let server = server();
     let big = vec![b' '; 3 * 1024 * 1024 + 1];
-    assert_eq!(ask(Method::POST, MAPS).body(JSON, big).send(&server).await.code, 413);
-    let odd = ask(Method::POST, MAPS).body("text/plain", "x").send(&server).await;
-    assert_eq!((odd.code, &odd.body["reason"]), (415, &json!("UnsupportedMediaType")));
-    assert_eq!(ask(Method::GET, MAPS).header("accept", "text/html").send(&server).await.code, 406);
-    assert_eq!(ask(Method::POST, MAPS).body(JSON, "{").send(&server).await.code, 400);
-    let other = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}).to_string();
-    assert_eq!(ask(Method::POST, MAPS).body(JSON, other).send(&server).await.code, 400);
-    assert_eq!(ask(Method::POST, "/api/v1/configmaps").body(JSON, "{}").send(&server).await.code, 405);
-    assert_eq!(ask(Method::GET, "/api/v1/nothings").send(&server).await.code, 404);
+    assert_eq!(
+        ask(Method::POST, MAPS)
+            .body(JSON, big)
+            .send(&server)
+            .await
+            .code,
+        413
+    );
+    let odd = ask(Method::POST, MAPS)
+        .body("text/plain", "x")
+        .send(&server)
+        .await;
+    assert_eq!(
+        (odd.code, &odd.body["reason"]),
+        (415, &json!("UnsupportedMediaType"))
+    );
+    assert_eq!(
+        ask(Method::GET, MAPS)
+            .header("accept", "text/html")
+            .send(&server)
+            .await
+            .code,
+        406
+    );
+    assert_eq!(
+        ask(Method::POST, MAPS)
+            .body(JSON, "{")
+            .send(&server)
+            .await
+            .code,
+        400
+    );
+    let other =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}).to_string();
+    assert_eq!(
+        ask(Method::POST, MAPS)
+            .body(JSON, other)
+            .send(&server)
+            .await
+            .code,
+        400
+    );
+    assert_eq!(
+        ask(Method::POST, "/api/v1/configmaps")
+            .body(JSON, "{}")
+            .send(&server)
+            .await
+            .code,
+        405
+    );
+    assert_eq!(
+        ask(Method::GET, "/api/v1/nothings")
+            .send(&server)
+            .await
+            .code,
+        404
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_token_is_unauthorized() {
     let server = server();
-    let answer = ask(Method::GET, MAPS).header("authorization", "Bearer nope").send(&server).await;
-    assert_eq!((answer.code, &answer.body["reason"]), (401, &json!("Unauthorized")));
+    let answer = ask(Method::GET, MAPS)
+        .header("authorization", "Bearer nope")
+        .send(&server)
+        .await;
+    assert_eq!(
+        (answer.code, &answer.body["reason"]),
+        (401, &json!("Unauthorized"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn objects_come_as_yaml_and_protobuf_too() {
     let server = server();
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: from-yaml\ndata:\n  a: b\n";
-    let made = ask(Method::POST, MAPS).body("application/yaml", yaml).send(&server).await;
+    let made = ask(Method::POST, MAPS)
+        .body("application/yaml", yaml)
+        .send(&server)
+        .await;
     assert_eq!(made.code, 201, "{}", made.body);
     // runtime.Unknown{typeMeta{v1, ConfigMap}, raw = ConfigMap{metadata{name: "p"}, data{"a": "b"}}}
     let raw = b"\x0a\x03\x0a\x01p\x12\x06\x0a\x01a\x12\x01b";
     let mut body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12".to_vec();
     body.push(raw.len() as u8);
     body.extend_from_slice(raw);
-    let made = ask(Method::POST, MAPS).body("application/vnd.kubernetes.protobuf", body).send(&server).await;
-    assert_eq!((made.code, &made.body["data"]), (201, &json!({"a": "b"})), "{}", made.body);
+    let made = ask(Method::POST, MAPS)
+        .body("application/vnd.kubernetes.protobuf", body)
+        .send(&server)
+        .await;
+    assert_eq!(
+        (made.code, &made.body["data"]),
+        (201, &json!({"a": "b"})),
+        "{}",
+        made.body
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn unknown_fields_are_dropped_with_a_warning_or_refused() {
     let server = server();
     install_widgets(&client(&server)).await;
-    let odd = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 1, "sice": 2}}).to_string();
-    let warned = ask(Method::POST, WIDGETS).body(JSON, odd("a")).send(&server).await;
-    assert_eq!((warned.code, warned.warnings), (201, vec!["299 - \"unknown field \\\"spec.sice\\\"\"".to_owned()]));
+    let odd = |name: &str| {
+        json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 1, "sice": 2}}).to_string()
+    };
+    let warned = ask(Method::POST, WIDGETS)
+        .body(JSON, odd("a"))
+        .send(&server)
+        .await;
+    assert_eq!(
+        (warned.code, warned.warnings),
+        (
+            201,
+            vec!["299 - \"unknown field \\\"spec.sice\\\"\"".to_owned()]
+        )
+    );
     assert_eq!(warned.body["spec"], json!({"size": 1, "colour": "red"}));
     let strict = format!("{WIDGETS}?fieldValidation=Strict");
-    let refused = ask(Method::POST, &strict).body(JSON, odd("b")).send(&server).await;
-    assert_eq!(refused.body["message"], "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.sice\"");
-    let quiet = ask(Method::POST, &format!("{WIDGETS}?fieldValidation=Ignore")).body(JSON, odd("c")).send(&server).await;
+    let refused = ask(Method::POST, &strict)
+        .body(JSON, odd("b"))
+        .send(&server)
+        .await;
+    assert_eq!(
+        refused.body["message"],
+        "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.sice\""
+    );
+    let quiet = ask(Method::POST, &format!("{WIDGETS}?fieldValidation=Ignore"))
+        .body(JSON, odd("c"))
+        .send(&server)
+        .await;
     assert!(quiet.warnings.is_empty());
     let map = json!({"metadata": {"name": "m"}, "dada": {}}).to_string();
     let warned = ask(Method::POST, MAPS).body(JSON, map).send(&server).await;
     assert_eq!(warned.warnings, ["299 - \"unknown field \\\"dada\\\"\""]);
-    assert_eq!(warned.body.get("dada"), None, "built-in kinds drop what they do not know, too");
+    assert_eq!(
+        warned.body.get("dada"),
+        None,
+        "built-in kinds drop what they do not know, too"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,11 +235,20 @@ async fn a_put_of_a_custom_resource_needs_its_version() {
     let server = server();
     let client = client(&server);
     install_widgets(&client).await;
-    widget_api(&client).create(&PostParams::default(), &widget("a", 1)).await.unwrap();
+    widget_api(&client)
+        .create(&PostParams::default(), &widget("a", 1))
+        .await
+        .unwrap();
     let body = serde_json::to_string(&widget("a", 2)).unwrap();
-    let refused = ask(Method::PUT, &format!("{WIDGETS}/a")).body(JSON, body).send(&server).await;
+    let refused = ask(Method::PUT, &format!("{WIDGETS}/a"))
+        .body(JSON, body)
+        .send(&server)
+        .await;
     assert_eq!(refused.code, 422);
-    assert_eq!(refused.body["message"], "Widget.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update");
+    assert_eq!(
+        refused.body["message"],
+        "Widget.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,30 +256,91 @@ async fn patches_of_four_kinds() {
     let server = server();
     let client = client(&server);
     install_widgets(&client).await;
-    widget_api(&client).create(&PostParams::default(), &widget("a", 1)).await.unwrap();
+    widget_api(&client)
+        .create(&PostParams::default(), &widget("a", 1))
+        .await
+        .unwrap();
     let path = format!("{WIDGETS}/a");
-    let json_patch = |value: i64| json!([{"op": "test", "path": "/spec/size", "value": value}, {"op": "replace", "path": "/spec/size", "value": 9}]).to_string();
-    let patch = |kind: &'static str, body: String| ask(Method::PATCH, &path).body(kind, body).send(&server);
-    assert_eq!(patch("application/json-patch+json", json_patch(5)).await.code, 422);
-    assert_eq!(patch("application/json-patch+json", json_patch(1)).await.body["spec"]["size"], 9);
-    assert_eq!(patch("application/merge-patch+json", json!({"spec": {"size": 8}}).to_string()).await.body["spec"]["size"], 8);
-    assert_eq!(patch("application/strategic-merge-patch+json", "{}".into()).await.code, 415);
+    let json_patch = |value: i64| {
+        json!([{"op": "test", "path": "/spec/size", "value": value}, {"op": "replace", "path": "/spec/size", "value": 9}]).to_string()
+    };
+    let patch =
+        |kind: &'static str, body: String| ask(Method::PATCH, &path).body(kind, body).send(&server);
+    assert_eq!(
+        patch("application/json-patch+json", json_patch(5))
+            .await
+            .code,
+        422
+    );
+    assert_eq!(
+        patch("application/json-patch+json", json_patch(1))
+            .await
+            .body["spec"]["size"],
+        9
+    );
+    assert_eq!(
+        patch(
+            "application/merge-patch+json",
+            json!({"spec": {"size": 8}}).to_string()
+        )
+        .await
+        .body["spec"]["size"],
+        8
+    );
+    assert_eq!(
+        patch("application/strategic-merge-patch+json", "{}".into())
+            .await
+            .code,
+        415
+    );
     let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"size": 8}}).to_string();
     assert_eq!(patch("application/merge-patch+json", stale).await.code, 409);
     let applied = "apiVersion: example.com/v1\nkind: Widget\nspec: {size: 8}\n";
-    assert_eq!(patch("application/apply-patch+yaml", applied.into()).await.code, 422, "without a field manager");
+    assert_eq!(
+        patch("application/apply-patch+yaml", applied.into())
+            .await
+            .code,
+        422,
+        "without a field manager"
+    );
     let named = format!("{path}?fieldManager=me");
-    let answer = ask(Method::PATCH, &named).body("application/apply-patch+yaml", applied).send(&server).await;
-    assert_eq!((answer.code, &answer.body["spec"]["size"]), (200, &json!(8)));
+    let answer = ask(Method::PATCH, &named)
+        .body("application/apply-patch+yaml", applied)
+        .send(&server)
+        .await;
+    assert_eq!(
+        (answer.code, &answer.body["spec"]["size"]),
+        (200, &json!(8))
+    );
 
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
         "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "one", "image": "i:1"}]}}}});
-    assert_eq!(ask(Method::POST, deployments).body(JSON, web.to_string()).send(&server).await.code, 201);
-    let more = json!({"spec": {"template": {"spec": {"containers": [{"name": "two", "image": "i:2"}]}}}}).to_string();
-    let merged = ask(Method::PATCH, &format!("{deployments}/web")).body("application/strategic-merge-patch+json", more).send(&server).await;
-    let containers = merged.body["spec"]["template"]["spec"]["containers"].as_array().unwrap().len();
-    assert_eq!((merged.code, containers), (200, 2), "containers merge by name: {}", merged.body);
+    assert_eq!(
+        ask(Method::POST, deployments)
+            .body(JSON, web.to_string())
+            .send(&server)
+            .await
+            .code,
+        201
+    );
+    let more =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "two", "image": "i:2"}]}}}})
+            .to_string();
+    let merged = ask(Method::PATCH, &format!("{deployments}/web"))
+        .body("application/strategic-merge-patch+json", more)
+        .send(&server)
+        .await;
+    let containers = merged.body["spec"]["template"]["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(
+        (merged.code, containers),
+        (200, 2),
+        "containers merge by name: {}",
+        merged.body
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,15 +348,36 @@ async fn tables_are_given_for_lists_objects_and_watches() {
     let server = server();
     let client = client(&server);
     install_widgets(&client).await;
-    widget_api(&client).create(&PostParams::default(), &widget("a", 1)).await.unwrap();
+    widget_api(&client)
+        .create(&PostParams::default(), &widget("a", 1))
+        .await
+        .unwrap();
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-    let list = ask(Method::GET, WIDGETS).header("accept", accept).send(&server).await;
+    let list = ask(Method::GET, WIDGETS)
+        .header("accept", accept)
+        .send(&server)
+        .await;
     assert_eq!(list.body["kind"], "Table");
     assert_eq!(list.body["rows"][0]["cells"][1], 1);
-    assert_eq!(list.body["rows"][0]["object"]["kind"], "PartialObjectMetadata");
-    assert_eq!(list.body["metadata"]["resourceVersion"], server.revision().to_string());
-    let watch = ask(Method::GET, &format!("{WIDGETS}?watch=true&timeoutSeconds=1")).header("accept", accept).send(&server).await;
-    assert_eq!((&watch.body["type"], &watch.body["object"]["kind"]), (&json!("ADDED"), &json!("Table")));
+    assert_eq!(
+        list.body["rows"][0]["object"]["kind"],
+        "PartialObjectMetadata"
+    );
+    assert_eq!(
+        list.body["metadata"]["resourceVersion"],
+        server.revision().to_string()
+    );
+    let watch = ask(
+        Method::GET,
+        &format!("{WIDGETS}?watch=true&timeoutSeconds=1"),
+    )
+    .header("accept", accept)
+    .send(&server)
+    .await;
+    assert_eq!(
+        (&watch.body["type"], &watch.body["object"]["kind"]),
+        (&json!("ADDED"), &json!("Table"))
+    );
     assert_eq!(watch.content_type, "application/json");
 }
 
@@ -181,11 +386,29 @@ async fn scale_reads_and_writes_replicas() {
     let server = server();
     let client = client(&server);
     install_widgets(&client).await;
-    widget_api(&client).create(&PostParams::default(), &widget("a", 1)).await.unwrap();
+    widget_api(&client)
+        .create(&PostParams::default(), &widget("a", 1))
+        .await
+        .unwrap();
     let path = format!("{WIDGETS}/a/scale");
-    let scale = ask(Method::PATCH, &path).body("application/merge-patch+json", json!({"spec": {"replicas": 4}}).to_string()).send(&server).await;
-    assert_eq!((&scale.body["kind"], &scale.body["spec"]["replicas"]), (&json!("Scale"), &json!(4)));
-    assert_eq!(ask(Method::GET, &format!("{WIDGETS}/a")).send(&server).await.body["spec"]["size"], 4);
+    let scale = ask(Method::PATCH, &path)
+        .body(
+            "application/merge-patch+json",
+            json!({"spec": {"replicas": 4}}).to_string(),
+        )
+        .send(&server)
+        .await;
+    assert_eq!(
+        (&scale.body["kind"], &scale.body["spec"]["replicas"]),
+        (&json!("Scale"), &json!(4))
+    );
+    assert_eq!(
+        ask(Method::GET, &format!("{WIDGETS}/a"))
+            .send(&server)
+            .await
+            .body["spec"]["size"],
+        4
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,22 +421,57 @@ async fn versions_of_a_kind_are_faces_of_one_object_and_schemas_can_change() {
     old["storage"] = json!(false);
     old["deprecated"] = json!(true);
     crd["spec"]["versions"].as_array_mut().unwrap().push(old);
-    assert_eq!(ask(Method::POST, crds).body(JSON, crd.to_string()).send(&server).await.code, 201);
+    assert_eq!(
+        ask(Method::POST, crds)
+            .body(JSON, crd.to_string())
+            .send(&server)
+            .await
+            .code,
+        201
+    );
     let beta = "/apis/example.com/v1beta1/namespaces/default/widgets";
     let object = json!({"apiVersion": "example.com/v1beta1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 1}}).to_string();
-    let made = ask(Method::POST, beta).body(JSON, object).send(&server).await;
-    assert_eq!((made.code, made.warnings), (201, vec!["299 - \"example.com/v1beta1 Widget is deprecated\"".to_owned()]));
+    let made = ask(Method::POST, beta)
+        .body(JSON, object)
+        .send(&server)
+        .await;
+    assert_eq!(
+        (made.code, made.warnings),
+        (
+            201,
+            vec!["299 - \"example.com/v1beta1 Widget is deprecated\"".to_owned()]
+        )
+    );
     assert_eq!(made.body["apiVersion"], "example.com/v1beta1");
-    assert_eq!(ask(Method::GET, &format!("{WIDGETS}/a")).send(&server).await.body["apiVersion"], "example.com/v1");
+    assert_eq!(
+        ask(Method::GET, &format!("{WIDGETS}/a"))
+            .send(&server)
+            .await
+            .body["apiVersion"],
+        "example.com/v1"
+    );
 
     let weight = json!([{"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/weight", "value": {"type": "integer", "default": 7}}]);
-    let changed = ask(Method::PATCH, &format!("{crds}/widgets.example.com")).body("application/json-patch+json", weight.to_string()).send(&server).await;
+    let changed = ask(Method::PATCH, &format!("{crds}/widgets.example.com"))
+        .body("application/json-patch+json", weight.to_string())
+        .send(&server)
+        .await;
     assert_eq!(changed.code, 200, "{}", changed.body);
-    assert_eq!(ask(Method::GET, &format!("{WIDGETS}/a")).send(&server).await.body["spec"]["weight"], 7, "defaults reach what was stored before");
+    assert_eq!(
+        ask(Method::GET, &format!("{WIDGETS}/a"))
+            .send(&server)
+            .await
+            .body["spec"]["weight"],
+        7,
+        "defaults reach what was stored before"
+    );
 
     let mut wrong = widget_crd();
     wrong["metadata"]["name"] = json!("gadgets.example.com");
-    let refused = ask(Method::POST, crds).body(JSON, wrong.to_string()).send(&server).await;
+    let refused = ask(Method::POST, crds)
+        .body(JSON, wrong.to_string())
+        .send(&server)
+        .await;
     assert_eq!(refused.code, 422, "{}", refused.body);
 }
 
@@ -232,14 +490,23 @@ async fn a_listening_server_that_goes_down_breaks_its_connections() {
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
     });
     let kubeconfig = serde_json::from_value(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
-    let api: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::default_namespaced(Client::try_from(config).unwrap());
+    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+        .await
+        .unwrap();
+    let api: Api<k8s_openapi::api::core::v1::ConfigMap> =
+        Api::default_namespaced(Client::try_from(config).unwrap());
     api.list(&Default::default()).await.unwrap();
     let watch = api.watch(&Default::default(), "0").await.unwrap();
     server.set_down(true);
     let events: Vec<_> = futures::StreamExt::collect(watch).await;
-    assert!(events.iter().all(Result::is_err), "the stream broke: {events:?}");
-    assert!(!matches!(api.list(&Default::default()).await, Ok(_) | Err(kube::Error::Api(_))));
+    assert!(
+        events.iter().all(Result::is_err),
+        "the stream broke: {events:?}"
+    );
+    assert!(!matches!(
+        api.list(&Default::default()).await,
+        Ok(_) | Err(kube::Error::Api(_))
+    ));
     server.set_down(false);
     api.list(&Default::default()).await.unwrap();
     shutdown.cancel();
