@@ -40,6 +40,26 @@ where
     )
 }
 
+/// As [`refs`], passing over changes of an object that leave `what` (the part that matters) as it was.
+pub fn refs_on_change<K, W>(
+    api: Api<W>,
+    watch: watcher::Config,
+    what: impl Fn(&W) -> String + Send + Sync + 'static,
+    map: impl Fn(&W) -> Vec<ObjectRef<K>> + Send + Sync + 'static,
+    shutdown: CancellationToken,
+) -> BoxStream<'static, ObjectRef<K>>
+where
+    K: Resource + 'static,
+    K::DynamicType: Clone + PartialEq + Send + Sync,
+    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let connect = move || {
+        let api = api.clone();
+        async move { Ok::<_, std::convert::Infallible>(api) }
+    };
+    stream_of(connect, watch, move |object: &W| (map(object), Some(what(object))), shutdown)
+}
+
 /// As [`refs`], asking `connect` for the API before each watch.
 pub(crate) fn from_sessions<K, W, C, F, E>(
     connect: C,
@@ -55,11 +75,30 @@ where
     F: Future<Output = Result<Api<W>, E>> + Send + 'static,
     E: std::fmt::Display + Send,
 {
+    stream_of(connect, watch, move |object: &W| (map(object), None), shutdown)
+}
+
+fn stream_of<K, W, C, F, E>(
+    connect: C,
+    watch: watcher::Config,
+    map: impl Fn(&W) -> Mapped<K> + Send + Sync + 'static,
+    shutdown: CancellationToken,
+) -> BoxStream<'static, ObjectRef<K>>
+where
+    K: Resource + 'static,
+    K::DynamicType: Clone + PartialEq + Send + Sync,
+    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    C: Fn() -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Api<W>, E>> + Send + 'static,
+    E: std::fmt::Display + Send,
+{
     let state = Sessions { connect, watch, map, known: Known::default(), queue: VecDeque::new(), events: None, first: true };
     stream::unfold(state, |mut state| async move { state.next().await.map(|r| (r, state)) }).take_until(shutdown.cancelled_owned()).boxed()
 }
 
 type Key = (String, String);
+/// Whom an object concerns, and the part of it that matters to them; `None`: all of it.
+type Mapped<K> = (Vec<ObjectRef<K>>, Option<String>);
 type Events<W> = BoxStream<'static, watcher::Result<Event<W>>>;
 
 struct Sessions<K: Resource, W, C, M> {
@@ -78,7 +117,7 @@ where
     K::DynamicType: Clone + PartialEq,
     W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     C: Fn() -> F,
-    M: Fn(&W) -> Vec<ObjectRef<K>>,
+    M: Fn(&W) -> Mapped<K>,
     F: Future<Output = Result<Api<W>, E>>,
     E: std::fmt::Display,
 {
@@ -117,14 +156,13 @@ where
         match event {
             Event::Init => self.known.relist(),
             Event::InitApply(object) | Event::Apply(object) => {
-                let refs = (self.map)(&object);
-                self.queue.extend(self.known.seen(key(&object), refs));
+                let mapped = (self.map)(&object);
+                self.queue.extend(self.known.seen(key(&object), mapped));
             }
             Event::InitDone => self.queue.extend(self.known.relisted()),
             Event::Delete(object) => {
-                let refs = (self.map)(&object);
-                self.known.seen(key(&object), refs);
-                self.queue.extend(self.known.gone(&key(&object)));
+                let mapped = (self.map)(&object);
+                self.queue.extend(self.known.last(&key(&object), mapped));
             }
         }
     }
@@ -133,14 +171,14 @@ where
 /// Which objects the watch has shown, with what they map to: whoever an object mapped to must also
 /// hear of it when it maps to somebody else, or vanished while nobody watched.
 struct Known<K: Resource> {
-    refs: BTreeMap<Key, Vec<ObjectRef<K>>>,
+    objects: BTreeMap<Key, Mapped<K>>,
     /// Objects shown by the running list.
     listed: BTreeSet<Key>,
 }
 
 impl<K: Resource> Default for Known<K> {
     fn default() -> Self {
-        Self { refs: BTreeMap::new(), listed: BTreeSet::new() }
+        Self { objects: BTreeMap::new(), listed: BTreeSet::new() }
     }
 }
 
@@ -152,27 +190,45 @@ where
         self.listed.clear();
     }
 
-    fn seen(&mut self, key: Key, refs: Vec<ObjectRef<K>>) -> Vec<ObjectRef<K>> {
+    fn seen(&mut self, key: Key, mapped: Mapped<K>) -> Vec<ObjectRef<K>> {
         self.listed.insert(key.clone());
-        let mut all = refs.clone();
-        let before = if refs.is_empty() { self.refs.remove(&key) } else { self.refs.insert(key, refs) };
-        for old in before.unwrap_or_default() {
-            if !all.contains(&old) {
-                all.push(old);
-            }
+        let before = self.objects.get(&key);
+        if mapped.1.is_some() && before == Some(&mapped) {
+            return Vec::new();
+        }
+        let all = union(&mapped.0, before.map(|b| b.0.as_slice()).unwrap_or_default());
+        if mapped.0.is_empty() {
+            self.objects.remove(&key);
+        } else {
+            self.objects.insert(key, mapped);
         }
         all
     }
 
+    /// The object is gone; `mapped` is whom it concerned at last.
+    fn last(&mut self, key: &Key, mapped: Mapped<K>) -> Vec<ObjectRef<K>> {
+        let before = self.gone(key);
+        union(&mapped.0, &before)
+    }
+
     fn gone(&mut self, key: &Key) -> Vec<ObjectRef<K>> {
         self.listed.remove(key);
-        self.refs.remove(key).unwrap_or_default()
+        self.objects.remove(key).map(|m| m.0).unwrap_or_default()
     }
 
     fn relisted(&mut self) -> Vec<ObjectRef<K>> {
-        let vanished: Vec<Key> = self.refs.keys().filter(|k| !self.listed.contains(*k)).cloned().collect();
+        let vanished: Vec<Key> = self.objects.keys().filter(|k| !self.listed.contains(*k)).cloned().collect();
         vanished.iter().flat_map(|k| self.gone(k)).collect()
     }
+}
+
+fn union<K: Resource>(new: &[ObjectRef<K>], old: &[ObjectRef<K>]) -> Vec<ObjectRef<K>>
+where
+    K::DynamicType: Clone + PartialEq,
+{
+    let mut all = new.to_vec();
+    all.extend(old.iter().filter(|o| !new.contains(o)).cloned());
+    all
 }
 
 #[cfg(test)]
@@ -185,17 +241,31 @@ mod tests {
         ("ns".into(), name.into())
     }
 
-    fn to(names: &[&str]) -> Vec<ObjectRef<ConfigMap>> {
+    fn refs(names: &[&str]) -> Vec<ObjectRef<ConfigMap>> {
         names.iter().map(|n| ObjectRef::new(n).within("ns")).collect()
+    }
+
+    fn to(names: &[&str]) -> Mapped<ConfigMap> {
+        (refs(names), None)
     }
 
     #[test]
     fn who_an_object_mapped_to_before_hears_of_the_change() {
         let mut known = Known::<ConfigMap>::default();
-        assert_eq!(known.seen(key("pod"), to(&["a"])), to(&["a"]));
-        assert_eq!(known.seen(key("pod"), to(&["b"])), to(&["b", "a"]));
-        assert_eq!(known.seen(key("pod"), to(&["b"])), to(&["b"]));
-        assert_eq!(known.gone(&key("pod")), to(&["b"]));
+        assert_eq!(known.seen(key("pod"), to(&["a"])), refs(&["a"]));
+        assert_eq!(known.seen(key("pod"), to(&["b"])), refs(&["b", "a"]));
+        assert_eq!(known.seen(key("pod"), to(&["b"])), refs(&["b"]));
+        assert_eq!(known.last(&key("pod"), to(&["c"])), refs(&["c", "b"]));
+    }
+
+    #[test]
+    fn a_change_that_does_not_matter_is_passed_over() {
+        let mut known = Known::<ConfigMap>::default();
+        let with = |names: &[&str], what: &str| (refs(names), Some(what.to_string()));
+        assert_eq!(known.seen(key("pod"), with(&["a"], "x")), refs(&["a"]));
+        assert_eq!(known.seen(key("pod"), with(&["a"], "x")), refs(&[]));
+        assert_eq!(known.seen(key("pod"), with(&["a"], "y")), refs(&["a"]));
+        assert_eq!(known.seen(key("pod"), with(&["b"], "y")), refs(&["b", "a"]));
     }
 
     #[test]
@@ -205,6 +275,6 @@ mod tests {
         known.seen(key("two"), to(&["b"]));
         known.relist();
         known.seen(key("two"), to(&["b"]));
-        assert_eq!(known.relisted(), to(&["a"]));
+        assert_eq!(known.relisted(), refs(&["a"]));
     }
 }

@@ -254,6 +254,7 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
         );
         conclude(seen, &mut status, &mut decision, condition::NODE_BOUND, Verdict::new(Truth::False, reasons::UNKNOWN_CLUSTER, message), now);
         decision.status = Some(status);
+        decision.requeue = None;
         return decision;
     }
     if !has_finalizer(&seen.resource, finalizers::PLACEMENT) {
