@@ -1,12 +1,15 @@
-//! The server's own controllers: owner garbage collection, namespace and CRD deletion, default ServiceAccounts.
+//! The server's own controllers: owner garbage collection, namespace and CRD deletion, default ServiceAccounts, and the
+//! end of old events.
 //!
 //! One loop over the store's events. Whatever it deletes comes back as an event, so every step is small and the loop
 //! ends where the world is in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::crd;
 use crate::error::ApiResult;
@@ -19,6 +22,9 @@ use crate::store::{Event, EventKind, Key, NAMESPACES, Stored};
 use crate::strategy::Endpoint;
 
 const SERVICE_ACCOUNTS: &str = "serviceaccounts";
+const EVENTS: &str = "events";
+/// How long an event is kept after its last write, as in Kubernetes.
+const EVENT_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// An object's place in the store.
 type Place = (Arc<str>, Key);
@@ -29,6 +35,8 @@ struct Collector {
     dependents: BTreeMap<String, BTreeSet<Place>>,
     /// object → uids of its owners, as indexed
     owners: BTreeMap<Place, BTreeSet<String>>,
+    /// When an event that is still at this revision has outlived its use.
+    fading: BTreeSet<(Instant, Key, u64)>,
 }
 
 /// Runs until dropped.
@@ -38,46 +46,34 @@ pub(crate) async fn run(server: Arc<Server>) {
         server: server.clone(),
         dependents: BTreeMap::new(),
         owners: BTreeMap::new(),
+        fading: BTreeSet::new(),
     };
+    // The index first: whether an object is somebody's dependent must be known before anything is judged.
+    let mut present = Vec::new();
     for table in tables {
         for object in server.store.list(&table, None).objects {
-            collector.index(
-                &(table.clone(), Key::of(&object.value)),
-                Some(&object.value),
-            );
+            let place = (table.clone(), Key::of(&object.value));
+            collector.index(&place, Some(&object.value));
+            present.push((place, object));
         }
     }
-    let known: Vec<Place> = collector.all();
-    for place in known {
-        if let Some(object) = server.store.get(&place.0, &place.1) {
-            collector.present(&place, &object, true);
-        }
+    for (place, object) in present {
+        collector.present(&place, &object, true);
     }
-    while let Some(event) = events.recv().await {
-        collector.take(&event);
+    loop {
+        let next = collector.fading.first().map(|(at, ..)| *at);
+        tokio::select! {
+            biased;
+            event = events.recv() => match event {
+                Some(event) => collector.take(&event),
+                None => return,
+            },
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => collector.fade(),
+        }
     }
 }
 
 impl Collector {
-    /// Every object that exists now.
-    fn all(&self) -> Vec<Place> {
-        let tables = self
-            .server
-            .registry()
-            .iter()
-            .map(|r| r.table.clone())
-            .collect::<BTreeSet<_>>();
-        let places = tables.into_iter().flat_map(|table| {
-            let name: Arc<str> = Arc::from(table.as_str());
-            let objects = self.server.store.list(&table, None).objects;
-            objects
-                .into_iter()
-                .map(move |o| (name.clone(), Key::of(&o.value)))
-                .collect::<Vec<_>>()
-        });
-        places.collect()
-    }
-
     fn take(&mut self, event: &Event) {
         let place = (event.table.clone(), Key::of(&event.object.value));
         match event.kind {
@@ -134,6 +130,10 @@ impl Collector {
                 self.default_account(&place.1.name)
             }
         }
+        if &*place.0 == EVENTS {
+            let end = Instant::now() + EVENT_LIFETIME;
+            self.fading.insert((end, place.1.clone(), object.revision));
+        }
         if &*place.0 == crd::TABLE && deleting {
             self.clean_crd(&place.1.name);
         }
@@ -179,6 +179,23 @@ impl Collector {
             .is_some_and(|c| meta::is_deleting(&c.value))
         {
             self.clean_crd(&place.0);
+        }
+    }
+
+    /// Deletes the events whose time has come.
+    fn fade(&mut self) {
+        while self
+            .fading
+            .first()
+            .is_some_and(|(at, ..)| *at <= Instant::now())
+        {
+            let Some((_, key, revision)) = self.fading.pop_first() else {
+                return;
+            };
+            let stored = self.server.store.get(EVENTS, &key);
+            if let Some(stored) = stored.filter(|s| s.revision == revision) {
+                self.delete(&(Arc::from(EVENTS), key), meta::uid(&stored.value), None);
+            }
         }
     }
 

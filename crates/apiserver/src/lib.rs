@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod auth;
 pub(crate) mod body;
+pub(crate) mod builtin;
 pub(crate) mod convert;
 pub(crate) mod crd;
 pub(crate) mod discovery;

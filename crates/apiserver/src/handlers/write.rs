@@ -77,9 +77,7 @@ impl Writer<'_> {
         namespace: &str,
         managed: Managed,
     ) -> ApiResult<Written> {
-        if let Some(problem) = names::metadata_type_problem(&object) {
-            return Err(ApiError::bad_request(problem));
-        }
+        self.fit_type(&mut object)?;
         if !matches!(meta::resource_version(&object), "" | "0") {
             return Err(ApiError::new(
                 500,
@@ -131,7 +129,7 @@ impl Writer<'_> {
                 &now,
             );
             self.server.allocate(self.resource, &mut new);
-            self.fit_schema(&mut new)?;
+            self.fill_in(&mut new);
             if managed == Managed::Track {
                 ssa::track_update(
                     None,
@@ -192,13 +190,11 @@ impl Writer<'_> {
     ) -> ApiResult<Option<Written>> {
         let old = convert::view(self.resource, self.version, stored);
         let mut new = next(&old)?;
-        if let Some(problem) = names::metadata_type_problem(&new) {
-            return Err(ApiError::bad_request(problem));
-        }
+        self.fit_type(&mut new)?;
         self.preconditions(&new, &old, key)?;
         let now = meta::rfc3339(self.server.now());
         strategy::prepare_update(self.resource, self.version, endpoint, &mut new, &old);
-        self.fit_schema(&mut new)?;
+        self.fill_in(&mut new);
         strategy::bump_generation(self.resource, self.version, &mut new, &old);
         if managed == Managed::Track {
             let subresource = match endpoint {
@@ -262,9 +258,18 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Drops fields that the schema does not know, reporting or refusing them; defaults a custom resource.
-    fn fit_schema(&mut self, object: &mut Value) -> ApiResult<()> {
+    /// What decoding into the kind's type would do: types of built-in kinds are checked, fields that the schema does
+    /// not know are dropped, and reported or refused.
+    fn fit_type(&mut self, object: &mut Value) -> ApiResult<()> {
         let (resource, version) = (self.resource, self.version);
+        let problem = if version.structural.is_none() {
+            openapi::type_problem(&resource.group, &version.name, &resource.kind, object)
+        } else {
+            None
+        };
+        if let Some(problem) = names::metadata_type_problem(object).or(problem) {
+            return Err(self.undecodable(&problem));
+        }
         let dropped = match &version.structural {
             Some(schema) => schema.prune(object),
             None => {
@@ -299,19 +304,26 @@ impl Writer<'_> {
                             format!(" \"\" is invalid: patch: Invalid value: {message}"),
                         )
                     } else {
-                        let kind = &self.resource.kind;
-                        ApiError::bad_request(format!(
-                            "{kind} in version \"{}\" cannot be handled as a {kind}: {message}",
-                            self.version.name
-                        ))
+                        self.undecodable(&message)
                     });
                 }
             }
         }
-        if let Some(schema) = &version.structural {
+        Ok(())
+    }
+
+    fn undecodable(&self, why: &str) -> ApiError {
+        let (kind, version) = (&self.resource.kind, &self.version.name);
+        ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
+        ))
+    }
+
+    /// Defaults of a custom resource.
+    fn fill_in(&self, object: &mut Value) {
+        if let Some(schema) = &self.version.structural {
             schema.default(object);
         }
-        Ok(())
     }
 
     fn check(&self, new: &Value, old: Option<&Value>) -> ApiResult<()> {

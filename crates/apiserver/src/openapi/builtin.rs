@@ -101,6 +101,57 @@ fn walk(all: &Definitions, schema: &Value, value: &Value, path: &str, unknown: &
     }
 }
 
+/// The first field of an object that has another JSON type than its kind says, as a sentence.
+pub fn type_problem(group: &str, version: &str, kind: &str, object: &Value) -> Option<String> {
+    let definitions = definitions();
+    let schema = definitions
+        .schemas
+        .get(definitions.name(group, version, kind)?)?;
+    check_type(definitions, schema, object, "")
+}
+
+fn check_type(all: &Definitions, schema: &Value, value: &Value, path: &str) -> Option<String> {
+    let schema = all.resolve(schema);
+    let expected = schema.get("type").and_then(Value::as_str).unwrap_or("");
+    let (fits, found) = match value {
+        // Null stands for absence.
+        Value::Null => return None,
+        Value::Bool(_) => (expected == "boolean", "bool"),
+        Value::Number(n) => (
+            expected == "number" || (expected == "integer" && !n.is_f64()),
+            "number",
+        ),
+        Value::String(_) => (expected == "string", "string"),
+        Value::Array(_) => (expected == "array", "array"),
+        Value::Object(_) => (expected == "object", "object"),
+    };
+    if !fits && !expected.is_empty() {
+        return Some(format!(
+            "json: cannot unmarshal {found} into field {path} of type {expected}"
+        ));
+    }
+    match value {
+        Value::Object(map) => map.iter().find_map(|(name, sub)| {
+            let known = schema.get("properties").and_then(|p| p.get(name));
+            let known = known.or_else(|| schema.get("additionalProperties"))?;
+            let here = if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}.{name}")
+            };
+            check_type(all, known, sub, &here)
+        }),
+        Value::Array(items) => {
+            let known = schema.get("items")?;
+            items
+                .iter()
+                .enumerate()
+                .find_map(|(n, item)| check_type(all, known, item, &format!("{path}[{n}]")))
+        }
+        _ => None,
+    }
+}
+
 /// All definitions; they are the same for every server, so they are made once.
 pub(super) fn definitions() -> &'static Definitions {
     static DEFINITIONS: OnceLock<Definitions> = OnceLock::new();

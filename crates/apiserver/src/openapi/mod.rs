@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::discovery;
 use crate::registry::{Origin, ResourceInfo};
 
-pub use builtin::unknown_fields;
+pub use builtin::{type_problem, unknown_fields};
 
 /// `GET /openapi/v3`: where the document of each group version is.
 pub fn index(resources: &[Arc<ResourceInfo>]) -> Value {

@@ -171,6 +171,10 @@ async fn an_event_has_two_faces() {
         (patched.note.as_deref(), patched.series.unwrap().count),
         (Some("hello"), 2)
     );
+    tokio::time::sleep(Duration::from_secs(3599)).await;
+    old.get("e").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(code(old.get("e").await), 404, "events fade after an hour");
 }
 
 #[tokio::test(start_paused = true)]
@@ -326,4 +330,116 @@ async fn a_controller_settles_and_then_writes_nothing() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(server.revision(), revision);
     assert!(server.request_log().writes_since(mark).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_finalizer_helper_and_the_recorder_of_kube_work() {
+    use kube::runtime::events::{Event as Note, EventType, Recorder, Reporter};
+    use kube::runtime::finalizer::{Event as Step, finalizer};
+
+    let server = server();
+    let client = client(&server);
+    install_widgets(&client).await;
+    let api = widget_api(&client);
+    let made = Arc::new(
+        api.create(&PostParams::default(), &widget("a", 1))
+            .await
+            .unwrap(),
+    );
+    let step = |step: Step<DynamicObject>| async move {
+        match step {
+            Step::Apply(_) => Ok::<_, kube::Error>(Action::await_change()),
+            Step::Cleanup(_) => Ok(Action::requeue(Duration::from_secs(7))),
+        }
+    };
+    finalizer(&api, "example.com/f", made, step).await.unwrap();
+    assert_eq!(api.get("a").await.unwrap().finalizers(), ["example.com/f"]);
+    let going = api
+        .delete("a", &DeleteParams::default())
+        .await
+        .unwrap()
+        .left()
+        .unwrap();
+    let action = finalizer(&api, "example.com/f", Arc::new(going), step)
+        .await
+        .unwrap();
+    assert_eq!(action, Action::requeue(Duration::from_secs(7)));
+    assert_eq!(code(api.get("a").await), 404);
+
+    let recorder = Recorder::new(
+        client.clone(),
+        Reporter {
+            controller: "c".into(),
+            instance: Some("c-0".into()),
+        },
+    );
+    let note = Note {
+        type_: EventType::Normal,
+        reason: "R".into(),
+        note: Some("n".into()),
+        action: "A".into(),
+        secondary: None,
+    };
+    let widget = api
+        .create(&PostParams::default(), &widget("b", 1))
+        .await
+        .unwrap();
+    let reference = widget.object_ref(&widgets());
+    recorder.publish(&note, &reference).await.unwrap();
+    recorder.publish(&note, &reference).await.unwrap();
+    let events = Api::<Event>::default_namespaced(client)
+        .list(&ListParams::default())
+        .await
+        .unwrap();
+    assert_eq!(events.items.len(), 1);
+    assert_eq!(events.items[0].series.as_ref().unwrap().count, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn writers_on_many_threads_lose_no_update() {
+    let server = server();
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let start: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "data": {"n": "0"}})).unwrap();
+    let first = api.create(&PostParams::default(), &start).await.unwrap();
+    let tasks = (0..8).map(|_| {
+        let api = api.clone();
+        tokio::spawn(async move {
+            for _ in 0..20 {
+                loop {
+                    let mut map = api.get("n").await.unwrap();
+                    let data = map.data.as_mut().unwrap();
+                    let next = data["n"].parse::<i64>().unwrap() + 1;
+                    data.insert("n".into(), next.to_string());
+                    match api.replace("n", &PostParams::default(), &map).await {
+                        Ok(_) => break,
+                        Err(kube::Error::Api(status)) if status.code == 409 => {}
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    assert_eq!(api.get("n").await.unwrap().data.unwrap()["n"], "160");
+    let watch = kube::api::WatchParams::default()
+        .timeout(1)
+        .disable_bookmarks();
+    let events = api
+        .watch(&watch, &first.resource_version().unwrap())
+        .await
+        .unwrap();
+    let versions: Vec<u64> = events
+        .filter_map(|e| async move {
+            match e.unwrap() {
+                kube::api::WatchEvent::Modified(o) => o.resource_version().unwrap().parse::<u64>().ok(),
+                _ => None,
+            }
+        })
+        .collect()
+        .await;
+    assert_eq!(versions.len(), 160);
+    assert!(versions.is_sorted());
 }

@@ -512,3 +512,29 @@ async fn a_listening_server_that_goes_down_breaks_its_connections() {
     shutdown.cancel();
     listening.await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_field_of_the_wrong_type_is_refused() {
+    let server = server();
+    let map = json!({"metadata": {"name": "m"}, "data": {"a": 1}}).to_string();
+    let refused = ask(Method::POST, MAPS).body(JSON, map).send(&server).await;
+    assert_eq!(
+        (refused.code, &refused.body["message"]),
+        (
+            400,
+            &json!(
+                "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into field data.a of type string"
+            ),
+        )
+    );
+    let job = json!({"metadata": {"name": "j"}, "spec": {"template": "x"}}).to_string();
+    let jobs = "/apis/batch/v1/namespaces/default/jobs";
+    assert_eq!(
+        ask(Method::POST, jobs)
+            .body(JSON, job)
+            .send(&server)
+            .await
+            .code,
+        400
+    );
+}

@@ -1,0 +1,446 @@
+//! Built-in kinds: the defaults and rules that clients and controllers rely on.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use crate::meta;
+use crate::registry::ResourceInfo;
+use crate::schema::{FieldError, FieldErrorKind};
+
+/// Label every namespace carries with its own name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// `stringData` is written into `data` and never stored.
+fn secret_data(object: &mut Value) {
+    let Some(map) = object.as_object_mut() else {
+        return;
+    };
+    if let Some(Value::Object(plain)) = map.remove("stringData") {
+        let data = map.entry("data").or_insert_with(|| json!({}));
+        if !data.is_object() {
+            *data = json!({});
+        }
+        for (key, value) in plain {
+            data[key] = json!(STANDARD.encode(value.as_str().unwrap_or_default()));
+        }
+    }
+}
+
+/// Sets `field` of a map where it is absent or null.
+fn fallback(map: &mut Map<String, Value>, field: &str, value: impl FnOnce() -> Value) {
+    let slot = map.entry(field).or_insert(Value::Null);
+    if slot.is_null() {
+        *slot = value();
+    }
+}
+
+fn spec(object: &mut Value) -> &mut Map<String, Value> {
+    let map = object
+        .as_object_mut()
+        .expect("objects are maps: decoding checked it");
+    let spec = map.entry("spec").or_insert_with(|| json!({}));
+    if !spec.is_object() {
+        *spec = json!({});
+    }
+    spec.as_object_mut().expect("made an object above")
+}
+
+/// The defaults of built-in kinds that clients and controllers rely on.
+pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Namespace") => {
+            let name = meta::name(object).to_owned();
+            let labels = meta::metadata_mut(object)
+                .entry("labels")
+                .or_insert_with(|| json!({}));
+            labels[NAMESPACE_NAME] = json!(name);
+        }
+        ("", "Secret") => {
+            secret_data(object);
+            let map = object
+                .as_object_mut()
+                .expect("objects are maps: decoding checked it");
+            fallback(map, "type", || json!("Opaque"));
+        }
+        ("", "Service") => service(spec(object)),
+        ("", "Pod") => pod(spec(object)),
+        ("", "PersistentVolumeClaim") => {
+            fallback(spec(object), "volumeMode", || json!("Filesystem"))
+        }
+        ("", "PersistentVolume") => {
+            fallback(spec(object), "volumeMode", || json!("Filesystem"));
+            fallback(spec(object), "persistentVolumeReclaimPolicy", || {
+                json!("Retain")
+            });
+        }
+        ("storage.k8s.io", "StorageClass") => {
+            let map = object
+                .as_object_mut()
+                .expect("objects are maps: decoding checked it");
+            fallback(map, "reclaimPolicy", || json!("Delete"));
+            fallback(map, "volumeBindingMode", || json!("Immediate"));
+        }
+        ("apps", "Deployment") => {
+            let spec = spec(object);
+            fallback(spec, "replicas", || json!(1));
+            fallback(spec, "progressDeadlineSeconds", || json!(600));
+            fallback(spec, "revisionHistoryLimit", || json!(10));
+            fallback(
+                spec,
+                "strategy",
+                || json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}),
+            );
+            template(spec, "Always");
+        }
+        ("apps", "ReplicaSet") | ("", "ReplicationController") => {
+            fallback(spec(object), "replicas", || json!(1));
+            template(spec(object), "Always");
+        }
+        ("apps", "StatefulSet") => {
+            let spec = spec(object);
+            fallback(spec, "replicas", || json!(1));
+            fallback(spec, "podManagementPolicy", || json!("OrderedReady"));
+            fallback(spec, "revisionHistoryLimit", || json!(10));
+            fallback(
+                spec,
+                "updateStrategy",
+                || json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
+            );
+            template(spec, "Always");
+        }
+        ("apps", "DaemonSet") => {
+            let spec = spec(object);
+            fallback(spec, "revisionHistoryLimit", || json!(10));
+            fallback(
+                spec,
+                "updateStrategy",
+                || json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+            );
+            template(spec, "Always");
+        }
+        ("batch", "Job") => {
+            let spec = spec(object);
+            fallback(spec, "parallelism", || json!(1));
+            fallback(spec, "completions", || json!(1));
+            fallback(spec, "backoffLimit", || json!(6));
+            fallback(spec, "completionMode", || json!("NonIndexed"));
+            fallback(spec, "suspend", || json!(false));
+            template(spec, "Never");
+        }
+        ("batch", "CronJob") => {
+            let spec = spec(object);
+            fallback(spec, "concurrencyPolicy", || json!("Allow"));
+            fallback(spec, "suspend", || json!(false));
+            fallback(spec, "successfulJobsHistoryLimit", || json!(3));
+            fallback(spec, "failedJobsHistoryLimit", || json!(1));
+        }
+        ("apiextensions.k8s.io", _) => crate::crd::defaults(object),
+        _ => {}
+    }
+}
+
+fn service(spec: &mut Map<String, Value>) {
+    fallback(spec, "type", || json!("ClusterIP"));
+    fallback(spec, "sessionAffinity", || json!("None"));
+    if let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) {
+        for port in ports.iter_mut().filter_map(Value::as_object_mut) {
+            fallback(port, "protocol", || json!("TCP"));
+            let number = port.get("port").cloned().unwrap_or_default();
+            fallback(port, "targetPort", || number);
+        }
+    }
+}
+
+fn template(workload: &mut Map<String, Value>, restart: &str) {
+    if let Some(template) = workload.get_mut("template").and_then(Value::as_object_mut)
+        && let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        if restart == "Always" {
+            fallback(spec, "restartPolicy", || json!(restart));
+        }
+        pod(spec);
+    }
+}
+
+fn pod(spec: &mut Map<String, Value>) {
+    fallback(spec, "restartPolicy", || json!("Always"));
+    fallback(spec, "dnsPolicy", || json!("ClusterFirst"));
+    fallback(spec, "schedulerName", || json!("default-scheduler"));
+    fallback(spec, "terminationGracePeriodSeconds", || json!(30));
+    fallback(spec, "securityContext", || json!({}));
+    for list in ["initContainers", "containers"] {
+        let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else {
+            continue;
+        };
+        for container in containers.iter_mut().filter_map(Value::as_object_mut) {
+            let image = container
+                .get("image")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let latest = image.ends_with(":latest")
+                || !image
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or_default()
+                    .contains([':', '@']);
+            fallback(container, "imagePullPolicy", || {
+                json!(if latest { "Always" } else { "IfNotPresent" })
+            });
+            fallback(container, "terminationMessagePath", || {
+                json!("/dev/termination-log")
+            });
+            fallback(container, "terminationMessagePolicy", || json!("File"));
+            fallback(container, "resources", || json!({}));
+            if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
+                for port in ports.iter_mut().filter_map(Value::as_object_mut) {
+                    fallback(port, "protocol", || json!("TCP"));
+                }
+            }
+        }
+    }
+}
+
+/// What exists only from the moment of creation on.
+pub(crate) fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str) {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "Namespace") => {
+            meta::set_field(object, "spec.finalizers", json!(["kubernetes"]));
+            meta::set_field(object, "status.phase", json!("Active"));
+        }
+        ("", "Pod") => {
+            let account = meta::field(object, "spec.serviceAccountName")
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .to_owned();
+            let account = if account.is_empty() {
+                "default".to_owned()
+            } else {
+                account
+            };
+            meta::set_field(object, "spec.serviceAccountName", json!(account));
+            meta::set_field(object, "spec.serviceAccount", json!(account));
+            meta::set_field(
+                object,
+                "status",
+                json!({"phase": "Pending", "qosClass": "BestEffort"}),
+            );
+        }
+        ("", "PersistentVolumeClaim") => {
+            meta::set_field(object, "status", json!({"phase": "Pending"}))
+        }
+        ("", "PersistentVolume") => meta::set_field(object, "status", json!({"phase": "Pending"})),
+        ("", "Service") => meta::set_field(object, "status", json!({"loadBalancer": {}})),
+        ("batch", "Job")
+            if meta::field(object, "spec.manualSelector") != Some(&Value::Bool(true)) =>
+        {
+            let name = meta::name(object).to_owned();
+            let labels = json!({
+                "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name, "controller-uid": uid, "job-name": name,
+            });
+            meta::set_field(
+                object,
+                "spec.selector",
+                json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}),
+            );
+            for (key, value) in labels.as_object().into_iter().flatten() {
+                if !object["spec"]["template"]["metadata"]["labels"].is_object() {
+                    meta::set_field(object, "spec.template.metadata.labels", json!({}));
+                }
+                object["spec"]["template"]["metadata"]["labels"][key] = value.clone();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The rules of built-in kinds that a controller can trip over.
+pub(crate) fn validate(
+    resource: &ResourceInfo,
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        ("", "ConfigMap" | "Secret") => {
+            if let Some(old) = old.filter(|o| o.get("immutable") == Some(&Value::Bool(true))) {
+                for field in ["data", "binaryData"] {
+                    if old.get(field) != new.get(field) {
+                        errors.push(FieldError::forbidden(
+                            field,
+                            "field is immutable when `immutable` is set",
+                        ));
+                    }
+                }
+            }
+            if resource.kind == "Secret"
+                && let Some(old) = old
+                && old.get("type") != new.get("type")
+            {
+                errors.push(immutable("type", new.get("type")));
+            }
+            secret_or_config_size(new, errors);
+        }
+        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") => {
+            selector(new, old, errors)
+        }
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            if let Some(old) = old
+                && old.get("roleRef") != new.get("roleRef")
+            {
+                errors.push(FieldError::invalid(
+                    "roleRef",
+                    new.get("roleRef").cloned().unwrap_or_default(),
+                    "cannot change roleRef",
+                ));
+            }
+        }
+        ("storage.k8s.io", "StorageClass") => {
+            if new
+                .get("provisioner")
+                .and_then(Value::as_str)
+                .unwrap_or("")
+                .is_empty()
+            {
+                errors.push(FieldError::required("provisioner", ""));
+            }
+            if let Some(old) = old {
+                for field in [
+                    "parameters",
+                    "provisioner",
+                    "reclaimPolicy",
+                    "volumeBindingMode",
+                ] {
+                    if old.get(field) != new.get(field) {
+                        errors.push(FieldError::forbidden(
+                            field,
+                            format!("updates to {field} are forbidden."),
+                        ));
+                    }
+                }
+            }
+        }
+        ("", "PersistentVolumeClaim") => claim(new, old, errors),
+        ("", "Pod") => {
+            if meta::field(new, "spec.containers")
+                .and_then(Value::as_array)
+                .is_none_or(Vec::is_empty)
+            {
+                errors.push(FieldError::required("spec.containers", ""));
+            }
+            if let Some(old) = old {
+                let node = |o| meta::field_text(o, "spec.nodeName");
+                if node(old) != node(new) {
+                    let detail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+                    errors.push(FieldError::forbidden("spec", detail));
+                }
+            }
+        }
+        ("apiextensions.k8s.io", _) => errors.extend(crate::crd::validate(new, old)),
+        _ => {}
+    }
+}
+
+fn immutable(path: &str, value: Option<&Value>) -> FieldError {
+    FieldError::invalid(
+        path,
+        value.cloned().unwrap_or_default(),
+        "field is immutable",
+    )
+}
+
+fn secret_or_config_size(object: &Value, errors: &mut Vec<FieldError>) {
+    let mut size = 0;
+    for field in ["data", "binaryData"] {
+        for (key, value) in object
+            .get(field)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            if key.is_empty()
+                || !key
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            {
+                let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+                errors.push(FieldError::invalid(
+                    format!("{field}[{key}]"),
+                    json!(key),
+                    detail,
+                ));
+            }
+            size += value.as_str().map_or(0, str::len);
+        }
+    }
+    if size > 1024 * 1024 * 4 / 3 {
+        errors.push(FieldError::new(
+            "data",
+            FieldErrorKind::TooLong,
+            None,
+            "must have at most 1048576 bytes",
+        ));
+    }
+}
+
+fn selector(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let Some(selector) = meta::field(new, "spec.selector").filter(|s| !s.is_null()) else {
+        errors.push(FieldError::required("spec.selector", ""));
+        return;
+    };
+    match crate::selector::Labels::from_label_selector(selector) {
+        Ok(labels) => {
+            let template = meta::field(new, "spec.template.metadata.labels");
+            if !labels.matches(template) {
+                let detail = "`selector` does not match template `labels`";
+                errors.push(FieldError::invalid(
+                    "spec.template.metadata.labels",
+                    template.cloned().unwrap_or_default(),
+                    detail,
+                ));
+            }
+        }
+        Err(problem) => errors.push(FieldError::invalid(
+            "spec.selector",
+            selector.clone(),
+            problem,
+        )),
+    }
+    if let Some(old) = old
+        && meta::field(old, "spec.selector") != Some(selector)
+    {
+        errors.push(immutable("spec.selector", Some(selector)));
+    }
+}
+
+fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if meta::field(new, "spec.accessModes")
+        .and_then(Value::as_array)
+        .is_none_or(Vec::is_empty)
+    {
+        errors.push(FieldError::required(
+            "spec.accessModes",
+            "at least 1 access mode is required",
+        ));
+    }
+    let Some(old) = old else { return };
+    // Bound claims are immutable but for their size; a claim may be bound by a controller, and only once.
+    for field in [
+        "spec.accessModes",
+        "spec.selector",
+        "spec.storageClassName",
+        "spec.volumeMode",
+        "spec.dataSource",
+        "spec.volumeName",
+    ] {
+        let before = meta::field(old, field).filter(|v| !v.is_null());
+        let after = meta::field(new, field).filter(|v| !v.is_null());
+        let first =
+            before.is_none() && matches!(field, "spec.volumeName" | "spec.storageClassName");
+        if before != after && !first {
+            let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+            errors.push(FieldError::forbidden("spec", detail));
+            return;
+        }
+    }
+}
