@@ -1,1 +1,153 @@
-fn main() {}
+//! `farshore`: the lab. Three clusters, their simulators and every operator on one machine.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand, ValueEnum};
+use farshore_lab::lab::{Lab, LabOptions};
+use farshore_lab::{bench, control, demo, drbd, sim};
+use farshore_runtime::Clock;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Parser)]
+#[command(name = "farshore", version, about = "Disaster recovery for Kubernetes, on three clusters inside one process")]
+struct Cli {
+    /// What the processes log to stderr, as in RUST_LOG.
+    #[arg(long, env = "FARSHORE_LOG", default_value = "error", global = true)]
+    log: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the lab and keep it running until Ctrl-C; drive it with kubectl from another terminal.
+    Up(Place),
+    /// Tell the story: protect virtual machines, move them to the other site, move them back.
+    Demo(Place),
+    /// Inject a fault into a running lab.
+    Fault {
+        /// Folder of the lab.
+        #[arg(long, default_value = ".farshore")]
+        dir: PathBuf,
+        /// `<cluster> down|up`, `link cut|heal`, `node <cluster>/<node> down|up`, `restart <process>`, `slow <cluster> <ms>`.
+        #[arg(required = true, num_args = 1..)]
+        what: Vec<String>,
+    },
+    /// Print figures: start time, API writes of a failover, writes of an idle lab.
+    Bench,
+}
+
+#[derive(clap::Args)]
+struct Place {
+    /// Folder for kubeconfigs and the control socket.
+    #[arg(long, default_value = ".farshore")]
+    dir: PathBuf,
+    /// The API servers.
+    #[arg(long, value_enum, default_value_t = Engine::Embedded)]
+    engine: Engine,
+    /// Worker nodes of each workload cluster.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=20))]
+    nodes: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    /// The API server of this project, inside this process.
+    Embedded,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::new(&cli.log);
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(cli.command).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(place) => up(place).await,
+        Command::Demo(place) => {
+            let begun = tokio::time::Instant::now();
+            let (lab, shutdown) = start(&place).await?;
+            let told = tokio::select! {
+                biased;
+                () = interrupted() => Err(anyhow::anyhow!("interrupted")),
+                told = demo::run(&lab, &place.dir, begun) => told,
+            };
+            end(&place, &shutdown).await;
+            Ok(if told? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        Command::Fault { dir, what } => {
+            println!("{}", control::send(&dir, &what.join(" ")).await?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Bench => {
+            bench::run().await?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn up(place: Place) -> anyhow::Result<ExitCode> {
+    let begun = tokio::time::Instant::now();
+    let (_lab, shutdown) = start(&place).await?;
+    println!("lab is ready ({:.2} s)", begun.elapsed().as_secs_f64());
+    println!("  export KUBECONFIG={}", place.dir.join("kubeconfig").display());
+    println!("  kubectl --context hub get pz,pr,pg,fr,rgs -A");
+    interrupted().await;
+    end(&place, &shutdown).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start(place: &Place) -> anyhow::Result<(Arc<Lab>, CancellationToken)> {
+    let Engine::Embedded = place.engine;
+    if control::answers(&place.dir).await {
+        anyhow::bail!("a lab runs in {} already; stop it, or choose another folder with --dir", place.dir.display());
+    }
+    let shutdown = CancellationToken::new();
+    let options = LabOptions {
+        nodes: place.nodes.into(),
+        dir: Some(place.dir.clone()),
+        timings: sim::Timings::default(),
+        drbd: drbd::Options::default(),
+        clock: Clock::system(),
+        seed: farshore_runtime::secret::seed(),
+    };
+    let lab = Arc::new(Lab::start(options, shutdown.clone()).await.context("the lab could not start")?);
+    tokio::spawn(control::serve(lab.clone(), control::socket(&place.dir), shutdown.clone()));
+    Ok((lab, shutdown))
+}
+
+/// Ends the lab and removes what it wrote.
+async fn end(place: &Place, shutdown: &CancellationToken) {
+    shutdown.cancel();
+    for name in ["kubeconfig", "hub.kubeconfig", "east.kubeconfig", "west.kubeconfig", "control.sock"] {
+        let _ = std::fs::remove_file(place.dir.join(name));
+    }
+    // Only if it is empty: it may hold files of the user.
+    let _ = std::fs::remove_dir(&place.dir);
+}
+
+/// Resolves on SIGINT or SIGTERM.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        let _ = tokio::signal::ctrl_c().await;
+        return;
+    };
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}

@@ -1,0 +1,96 @@
+//! How clients reach the lab's API servers: over TLS on loopback ports, or within the process so
+//! that virtual time is not misled by sockets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use farshore_apiserver::ApiServer;
+use farshore_runtime::Connector;
+use kube::Client;
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use tower::Layer;
+
+use crate::fence::Fence;
+
+/// One cluster's API server as clients see it.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// The server.
+    pub server: ApiServer,
+    /// Its URL in kubeconfigs.
+    pub url: String,
+    /// PEM of the authority that signed its certificate; `None` within the process.
+    pub authority: Option<String>,
+}
+
+/// All API servers of the lab.
+#[derive(Clone, Default)]
+pub struct Wire(Arc<Mutex<BTreeMap<String, Endpoint>>>);
+
+impl Wire {
+    /// Adds a cluster.
+    pub fn add(&self, cluster: &str, endpoint: Endpoint) {
+        self.0.lock().expect("no panic while held").insert(cluster.into(), endpoint);
+    }
+
+    /// A cluster's endpoint.
+    pub fn endpoint(&self, cluster: &str) -> Option<Endpoint> {
+        self.0.lock().expect("no panic while held").get(cluster).cloned()
+    }
+
+    /// A client of a cluster that authenticates with `token` and is cut off by `fence`.
+    pub async fn client(&self, cluster: &str, token: &str, fence: &Fence) -> anyhow::Result<Client> {
+        let endpoint = self.endpoint(cluster).ok_or_else(|| anyhow::anyhow!("the lab has no cluster {cluster:?}"))?;
+        if endpoint.authority.is_none() {
+            return Ok(in_process(&endpoint, Some(token), fence));
+        }
+        let kubeconfig = self.kubeconfig(&[(cluster, token)])?;
+        let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(ClientBuilder::try_from(config)?.with_layer(fence).build())
+    }
+
+    /// The connector of a process: the network where there is one.
+    pub fn connector(&self, fence: &Fence) -> Connector {
+        let endpoints = self.0.lock().expect("no panic while held").clone();
+        if endpoints.values().any(|e| e.authority.is_some()) {
+            return Connector::network();
+        }
+        let (wire, fence) = (self.clone(), fence.clone());
+        Connector::in_process(Arc::new(move |url, token| {
+            let endpoints = wire.0.lock().expect("no panic while held");
+            endpoints.values().find(|e| e.url == url).map(|e| in_process(e, token, &fence))
+        }))
+    }
+
+    /// A kubeconfig with one context for each `(cluster, token)`; the first is the current one.
+    pub fn kubeconfig(&self, access: &[(&str, &str)]) -> anyhow::Result<String> {
+        let mut clusters = Vec::new();
+        let mut users = Vec::new();
+        let mut contexts = Vec::new();
+        for (name, token) in access {
+            let endpoint = self.endpoint(name).ok_or_else(|| anyhow::anyhow!("the lab has no cluster {name:?}"))?;
+            let mut cluster = json!({ "server": endpoint.url });
+            if let Some(pem) = &endpoint.authority {
+                cluster["certificate-authority-data"] = json!(BASE64_STANDARD.encode(pem));
+            }
+            clusters.push(json!({ "name": name, "cluster": cluster }));
+            users.push(json!({ "name": format!("{name}-admin"), "user": { "token": token } }));
+            contexts.push(json!({ "name": name, "context": { "cluster": name, "user": format!("{name}-admin") } }));
+        }
+        let current = access.first().map(|(name, _)| *name).unwrap_or_default();
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": current,
+            "clusters": clusters, "users": users, "contexts": contexts,
+        });
+        Ok(serde_saphyr::to_string(&config)?)
+    }
+}
+
+fn in_process(endpoint: &Endpoint, token: Option<&str>, fence: &Fence) -> Client {
+    Client::new(fence.layer(endpoint.server.service(token)), "default")
+}
