@@ -206,7 +206,7 @@ pub(crate) fn mark_deleting(crd: &mut Value, now: &str) {
         finalizers.push(CLEANUP.into());
         meta::set_finalizers(crd, &finalizers);
     }
-    condition(
+    meta::set_condition(
         crd,
         "Terminating",
         true,
@@ -214,25 +214,6 @@ pub(crate) fn mark_deleting(crd: &mut Value, now: &str) {
         "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
         now,
     );
-}
-
-/// Sets a condition; its time moves only with its status.
-fn condition(crd: &mut Value, kind: &str, is: bool, reason: &str, message: &str, now: &str) {
-    let status = if is { "True" } else { "False" };
-    let mut conditions = meta::field(crd, "status.conditions")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    let since = conditions
-        .iter()
-        .find(|c| c["type"] == kind && c["status"] == status)
-        .map_or(json!(now), |c| c["lastTransitionTime"].clone());
-    let new = json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
-    match conditions.iter_mut().find(|c| c["type"] == kind) {
-        Some(slot) => *slot = new,
-        None => conditions.push(new),
-    }
-    meta::set_field(crd, "status.conditions", Value::Array(conditions));
 }
 
 fn is_true(crd: &Value, kind: &str) -> bool {
@@ -264,7 +245,7 @@ pub(crate) fn changed(server: &Server, name: &str) {
     status(server, name, &mut |crd| {
         match &conflict {
             None => {
-                condition(
+                meta::set_condition(
                     crd,
                     "NamesAccepted",
                     true,
@@ -276,7 +257,7 @@ pub(crate) fn changed(server: &Server, name: &str) {
                 meta::set_field(crd, "status.acceptedNames", names);
             }
             Some((reason, message)) => {
-                condition(crd, "NamesAccepted", false, reason, message, &now)
+                meta::set_condition(crd, "NamesAccepted", false, reason, message, &now)
             }
         }
         if meta::field(crd, "status.storedVersions").is_none() {
@@ -287,7 +268,7 @@ pub(crate) fn changed(server: &Server, name: &str) {
     let established = is_true(&stored.value, "Established");
     if conflict.is_some() && !established {
         status(server, name, &mut |crd| {
-            condition(
+            meta::set_condition(
                 crd,
                 "Established",
                 false,
@@ -322,7 +303,7 @@ pub(crate) fn changed(server: &Server, name: &str) {
         ),
     }
     status(server, name, &mut |crd| {
-        condition(
+        meta::set_condition(
             crd,
             "Established",
             true,

@@ -374,11 +374,25 @@ impl Collector {
         self.finish_namespace(namespace);
     }
 
+    /// Lets a namespace go when it is empty; else its conditions say what holds it.
     fn finish_namespace(&self, namespace: &str) {
-        if !self.server.store.in_namespace(namespace).is_empty() {
+        let place = (Arc::from(NAMESPACES), Key::new("", namespace));
+        let left = self.server.store.in_namespace(namespace);
+        if !left.is_empty() {
+            let now = meta::rfc3339(self.server.now());
+            let conditions = namespace_conditions(&left);
+            let _ = self.update(&place, Endpoint::Status, &|object| {
+                for (kind, holds, message) in &conditions {
+                    let reason = match (*kind, *holds) {
+                        (_, false) => "ContentRemoved",
+                        ("NamespaceFinalizersRemaining", true) => "SomeFinalizersRemain",
+                        (_, true) => "SomeResourcesRemain",
+                    };
+                    meta::set_condition(object, kind, *holds, reason, message, &now);
+                }
+            });
             return;
         }
-        let place = (Arc::from(NAMESPACES), Key::new("", namespace));
         let _ = self.update(&place, Endpoint::Finalize, &|object| {
             meta::set_field(object, "spec.finalizers", json!([]))
         });
@@ -400,6 +414,42 @@ impl Collector {
             });
         }
     }
+}
+
+/// What is left in a namespace, and which finalizers hold it, in the words of Kubernetes.
+fn namespace_conditions(left: &[(Arc<str>, Arc<Stored>)]) -> [(&'static str, bool, String); 2] {
+    let mut tables: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
+    for (table, object) in left {
+        *tables.entry(table).or_default() += 1;
+        for finalizer in meta::finalizers(&object.value) {
+            *finalizers.entry(finalizer).or_default() += 1;
+        }
+    }
+    let tables: Vec<String> = tables
+        .iter()
+        .map(|(t, n)| format!("{t} has {n} resource instances"))
+        .collect();
+    let held: Vec<String> = finalizers
+        .iter()
+        .map(|(f, n)| format!("{f} in {n} resource instances"))
+        .collect();
+    let finalizers = if held.is_empty() {
+        "All content-preserving finalizers finished".to_owned()
+    } else {
+        format!(
+            "Some content in the namespace has finalizers remaining: {}",
+            held.join(", ")
+        )
+    };
+    [
+        (
+            "NamespaceContentRemaining",
+            true,
+            format!("Some resources are remaining: {}", tables.join(", ")),
+        ),
+        ("NamespaceFinalizersRemaining", !held.is_empty(), finalizers),
+    ]
 }
 
 enum Owner {

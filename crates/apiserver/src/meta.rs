@@ -192,3 +192,27 @@ pub(crate) fn remove_path(object: &mut Value, path: &str) {
         map.remove(last);
     }
 }
+
+/// Sets a condition in `status.conditions`; its time moves only with its status.
+pub(crate) fn set_condition(
+    object: &mut Value,
+    kind: &str,
+    is: bool,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
+    let status = if is { "True" } else { "False" };
+    let conditions = field(object, "status.conditions").and_then(Value::as_array);
+    let mut conditions = conditions.cloned().unwrap_or_default();
+    let since = conditions
+        .iter()
+        .find(|c| c["type"] == kind && c["status"] == status)
+        .map_or(json!(now), |c| c["lastTransitionTime"].clone());
+    let new = json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
+    match conditions.iter_mut().find(|c| c["type"] == kind) {
+        Some(slot) => *slot = new,
+        None => conditions.push(new),
+    }
+    set_field(object, "status.conditions", Value::Array(conditions));
+}

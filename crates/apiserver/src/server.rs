@@ -145,6 +145,15 @@ impl Server {
     }
 }
 
+/// The Service that stands for the API server in its own cluster.
+fn own_service() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+    })
+}
+
 /// An embedded Kubernetes API server. Clones are handles on the same server.
 #[derive(Clone)]
 pub struct ApiServer {
@@ -199,6 +208,14 @@ impl ApiServer {
                 .create(object.clone(), "", Managed::Done);
             debug_assert!(made.is_ok(), "an empty store takes the default roles");
         }
+        let services = server.builtin("", "services");
+        let made = server
+            .writer(&services)
+            .create(own_service(), "default", Managed::Done);
+        debug_assert!(
+            made.is_ok(),
+            "an empty store takes the server's own Service"
+        );
         Self { server }
     }
 

@@ -42,7 +42,7 @@ pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
             "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         ));
     }
-    let seconds = match call.query.get("timeoutSeconds") {
+    let seconds = match call.query.get("timeoutSeconds").filter(|s| *s != "0") {
         Some(text) => text.parse().map_err(|_| {
             ApiError::bad_request(format!("timeoutSeconds: {text:?} is not a number"))
         })?,

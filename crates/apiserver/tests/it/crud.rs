@@ -252,8 +252,21 @@ async fn nothing_is_created_in_a_namespace_that_is_missing_or_going() {
         message(refused),
         "configmaps \"a\" is forbidden: unable to create new content in namespace shop because it is being terminated"
     );
-    let phase = namespaces.get("shop").await.unwrap().status.unwrap().phase;
-    assert_eq!(phase.as_deref(), Some("Terminating"));
+    let status = namespaces.get("shop").await.unwrap().status.unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Terminating"));
+    let messages: Vec<String> = status
+        .conditions
+        .unwrap()
+        .into_iter()
+        .filter_map(|c| c.message)
+        .collect();
+    assert_eq!(
+        messages,
+        [
+            "Some resources are remaining: configmaps has 1 resource instances",
+            "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
+        ]
+    );
     api.patch(
         "h",
         &PatchParams::default(),

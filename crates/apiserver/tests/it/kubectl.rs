@@ -389,6 +389,46 @@ async fn a_session_with_built_in_kinds() {
     );
     assert!(s.ok(&["auth", "whoami"]).await.contains("kubernetes-admin"));
     s.ok(&["get", "nodes"]).await;
+    let ready = r#"{"status":{"observedGeneration":9,"replicas":3,"updatedReplicas":3,"readyReplicas":3,"availableReplicas":3}}"#;
+    s.ok(&[
+        "-n",
+        "shop",
+        "patch",
+        "deploy",
+        "web",
+        "--subresource=status",
+        "-p",
+        ready,
+    ])
+    .await;
+    s.ok(&[
+        "-n",
+        "shop",
+        "rollout",
+        "status",
+        "deploy/web",
+        "--timeout=20s",
+    ])
+    .await;
+    s.ok(&["-n", "shop", "run", "pod", "--image=nginx"]).await;
+    assert!(
+        s.fails("", &["-n", "shop", "logs", "pod"])
+            .await
+            .contains("needs a kubelet")
+    );
+    let (_, watched) = s
+        .run_as(
+            "admin",
+            "",
+            &["-n", "shop", "get", "pods", "-w", "--request-timeout=2s"],
+        )
+        .await;
+    assert_eq!(row(&watched, "pod")[2], "Pending");
+    assert!(
+        s.ok(&["get", "svc", "kubernetes"])
+            .await
+            .contains("10.96.0.1")
+    );
     s.ok(&["delete", "namespace", "shop"]).await;
     assert!(
         s.fails("", &["get", "namespace", "shop"])
