@@ -168,7 +168,7 @@ fn owners(object: &Value, errors: &mut Vec<FieldError>) {
                 .is_empty()
             {
                 errors.push(FieldError::required(
-                    &format!("metadata.ownerReferences[{i}].{field}"),
+                    format!("metadata.ownerReferences[{i}].{field}"),
                     "must not be empty",
                 ));
             }

@@ -434,7 +434,9 @@ async fn writers_on_many_threads_lose_no_update() {
     let versions: Vec<u64> = events
         .filter_map(|e| async move {
             match e.unwrap() {
-                kube::api::WatchEvent::Modified(o) => o.resource_version().unwrap().parse::<u64>().ok(),
+                kube::api::WatchEvent::Modified(o) => {
+                    o.resource_version().unwrap().parse::<u64>().ok()
+                }
                 _ => None,
             }
         })

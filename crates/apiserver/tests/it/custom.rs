@@ -172,3 +172,79 @@ async fn managers_apply_side_by_side_and_conflict_over_one_field() {
     );
     assert_eq!(forced.data["spec"]["size"], 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn applying_the_same_again_changes_nothing_for_any_kind() {
+    let server = server();
+    let client = client(&server);
+    let kinds = [
+        (
+            ("", "v1", "Secret"),
+            "secrets",
+            json!({"stringData": {"a": "b"}}),
+        ),
+        (
+            ("", "v1", "Service"),
+            "services",
+            json!({"spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}),
+        ),
+        (
+            ("", "v1", "PersistentVolumeClaim"),
+            "persistentvolumeclaims",
+            json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
+        ),
+        (
+            ("batch", "v1", "Job"),
+            "jobs",
+            json!({"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}),
+        ),
+        (
+            ("apps", "v1", "Deployment"),
+            "deployments",
+            json!({"spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "X", "value": "1"}]}]}}}}),
+        ),
+        (
+            ("rbac.authorization.k8s.io", "v1", "Role"),
+            "roles",
+            json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}),
+        ),
+    ];
+    for (gvk, plural, body) in kinds {
+        let resource = crate::support::resource(gvk, plural);
+        let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
+        let mut object = body;
+        object["apiVersion"] = json!(resource.api_version);
+        object["kind"] = json!(resource.kind);
+        object["metadata"] = json!({"name": "a", "labels": {"x": "y"}});
+        let params = PatchParams::apply("me").force();
+        let first = api
+            .patch("a", &params, &Patch::Apply(&object))
+            .await
+            .unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        let second = api
+            .patch("a", &params, &Patch::Apply(&object))
+            .await
+            .unwrap();
+        assert_eq!(first, second, "{plural}");
+        let merged = api
+            .patch("a", &PatchParams::default(), &Patch::Merge(&object))
+            .await
+            .unwrap();
+        assert_eq!(
+            merged.resource_version(),
+            first.resource_version(),
+            "{plural}"
+        );
+        let replaced = api
+            .replace("a", &PostParams::default(), &merged)
+            .await
+            .unwrap();
+        assert_eq!(
+            replaced.resource_version(),
+            first.resource_version(),
+            "{plural}"
+        );
+    }
+}
