@@ -104,6 +104,22 @@ where
     Ok(true)
 }
 
+/// As [`status`], but refused with 409 when somebody else wrote since `object` was read. Returns the
+/// object as written, or None if there was nothing to write.
+pub async fn status_guarded<K>(api: &Api<K>, manager: &str, object: &K, old: &impl Serialize, new: &impl Serialize) -> kube::Result<Option<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    if !status_differs(old, new) {
+        return Ok(None);
+    }
+    let old = serde_json::to_value(old).map_err(kube::Error::SerdeError)?;
+    let new = serde_json::to_value(new).map_err(kube::Error::SerdeError)?;
+    let metadata = json!({"resourceVersion": object.resource_version(), "uid": object.uid()});
+    let patch = json!({"metadata": metadata, "status": difference(&old, &new)});
+    api.patch_status(&object.name_any(), &manager_of(manager), &Patch::Merge(&patch)).await.map(Some)
+}
+
 /// Adds a finalizer, if it is not there. Fails with 409 when somebody else wrote since `object` was read.
 pub async fn add_finalizer<K>(api: &Api<K>, manager: &str, object: &K, finalizer: &str) -> kube::Result<bool>
 where

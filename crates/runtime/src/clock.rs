@@ -37,6 +37,11 @@ impl Clock {
         }
     }
 
+    /// Whether this is a simulation.
+    pub(crate) fn is_virtual(&self) -> bool {
+        matches!(self.0, Source::Virtual { .. })
+    }
+
     /// The time as API objects carry it.
     pub fn time(&self) -> Time {
         Time(self.now())

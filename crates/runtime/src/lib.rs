@@ -9,6 +9,7 @@ pub mod events;
 pub mod leader;
 mod process;
 pub mod remote;
+pub mod secret;
 pub mod triggers;
 
 pub use clock::Clock;
