@@ -84,7 +84,7 @@ pub fn follow(seen: &Observed, when: When, since: Timestamp, now: Timestamp) -> 
             passed_over: passed_over.clone(),
         };
         let failure = match seen.jobs.get(&name) {
-            None => return running(format!("{title} was not looked at"), None),
+            None => return running(format!("{title} is next"), None),
             Some(Seen::Unknown(why)) => {
                 return running(format!("{title} cannot be read ({why})"), None);
             }

@@ -228,3 +228,38 @@ fn after_the_end(
     }
     journal.close(steps, None)
 }
+
+/// What a look must take in so that [`decide`] can go as far as the world allows. Nothing is looked
+/// at in vain; what is left out counts as unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Anything on the workload clusters.
+    pub clusters: bool,
+    /// Nodes of the target and other groups there.
+    pub way_clear: bool,
+    /// The members' VirtualMachines on the target.
+    pub standby: bool,
+    /// Jobs of these hooks.
+    pub hooks: Option<hooks::When>,
+}
+
+/// The needs of a request in this stored state.
+pub fn needs(state: Option<FailoverState>, queue: bool) -> Needs {
+    use FailoverState as S;
+    let state = state.unwrap_or(S::Pending);
+    let begins = matches!(state, S::Pending | S::Validating | S::Blocked);
+    Needs {
+        clusters: !state.is_terminal(queue),
+        way_clear: begins
+            || matches!(
+                state,
+                S::RunningPreHooks | S::StoppingOnSource | S::RemovingTaints
+            ),
+        standby: begins,
+        hooks: match state {
+            S::RunningPreHooks => Some(hooks::When::Pre),
+            S::RunningPostHooks => Some(hooks::When::Post),
+            _ => None,
+        },
+    }
+}

@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::journal::{Cause, Journal};
 use super::observed::{Neighbour, Observed};
 use super::step::Step;
+use super::vms::{self, Member};
 use crate::conditions::Truth;
 use crate::{Seen, words};
 
@@ -38,31 +39,11 @@ pub enum Verdict {
 
 /// Looks at the nodes that the members are pinned to and at the other groups on the target.
 pub fn check(seen: &Observed) -> Verdict {
-    let mut tainted = BTreeMap::new();
-    for (name, node) in &seen.nodes {
-        match node {
-            Seen::Present(node) if !quorum_keys(node).is_empty() => {
-                tainted.insert(name.as_str(), node);
-            }
-            Seen::Present(_) | Seen::Absent => {}
-            Seen::Unknown(why) => {
-                return Verdict::CannotTell(format!(
-                    "Node {name} (cluster {}) cannot be read ({why})",
-                    seen.target.cluster
-                ));
-            }
-        }
-    }
-    if tainted.is_empty() {
-        // Which nodes matter is only known from the members' resources.
-        return match seen.target.resources.unknown() {
-            Some(why) => Verdict::CannotTell(format!(
-                "DRBDResources on cluster {} cannot be read ({why})",
-                seen.target.cluster
-            )),
-            None => Verdict::NothingToRemove,
-        };
-    }
+    let tainted = match tainted_nodes(seen) {
+        Ok(tainted) if tainted.is_empty() => return Verdict::NothingToRemove,
+        Ok(tainted) => tainted,
+        Err(fact) => return Verdict::CannotTell(fact),
+    };
     let neighbours = match &seen.neighbours {
         Seen::Present(neighbours) => neighbours.as_slice(),
         Seen::Absent => &[],
@@ -73,7 +54,7 @@ pub fn check(seen: &Observed) -> Verdict {
             ));
         }
     };
-    let names: BTreeSet<&str> = tainted.keys().copied().collect();
+    let names: BTreeSet<&str> = tainted.into_keys().collect();
     let conflicts: Vec<String> = neighbours
         .iter()
         .filter(|n| concerns(n, seen.zone.spec.failover.safety_check_scope, &names))
@@ -180,38 +161,64 @@ pub fn blocked(seen: &Observed, conflicts: &[String]) -> Cause {
 
 /// The steps that take the quorum taints off, one for each node.
 pub fn removals(seen: &Observed) -> Vec<Step> {
-    let mut steps = Vec::new();
-    for (name, node) in &seen.nodes {
-        let Some(node) = node.present() else { continue };
-        let removed = quorum_keys(node);
-        if removed.is_empty() {
-            continue;
+    let tainted = tainted_nodes(seen).unwrap_or_default();
+    let step = |(name, node): (&str, &Node)| Step::SetTaints {
+        cluster: seen.target.cluster.clone(),
+        node: name.into(),
+        taints: taints_of(node).filter(|t| !is_quorum(t)).cloned().collect(),
+        removed: quorum_keys(node),
+        resource_version: node.metadata.resource_version.clone(),
+    };
+    tainted.into_iter().map(step).collect()
+}
+
+/// Nodes with a quorum taint among those that the members are pinned to on the target. Err if one
+/// of them was not seen: a taint may be there.
+fn tainted_nodes(seen: &Observed) -> Result<BTreeMap<&str, &Node>, String> {
+    let cluster = &seen.target.cluster;
+    let mut tainted = BTreeMap::new();
+    for Member { vm, .. } in vms::cast(seen) {
+        let name = match seen.target.resource(&vm) {
+            Seen::Present(resource) => resource.spec.node_name.as_deref(),
+            Seen::Absent => None,
+            Seen::Unknown(why) => {
+                return Err(format!(
+                    "DRBDResources on cluster {cluster} cannot be read ({why})"
+                ));
+            }
+        };
+        let Some(name) = name else {
+            return Err(format!(
+                "VM {vm} is not bound to a node on cluster {cluster}"
+            ));
+        };
+        match seen.nodes.get(name) {
+            Some(Seen::Present(node)) if !quorum_keys(node).is_empty() => {
+                tainted.insert(name, node);
+            }
+            Some(Seen::Present(_) | Seen::Absent) => {}
+            Some(Seen::Unknown(why)) => {
+                return Err(format!(
+                    "Node {name} (cluster {cluster}) cannot be read ({why})"
+                ));
+            }
+            None => return Err(format!("Node {name} (cluster {cluster}) was not looked at")),
         }
-        let all = node
-            .spec
-            .as_ref()
-            .and_then(|s| s.taints.clone())
-            .unwrap_or_default();
-        steps.push(Step::SetTaints {
-            cluster: seen.target.cluster.clone(),
-            node: name.clone(),
-            taints: all.into_iter().filter(|t| !is_quorum(t)).collect(),
-            removed,
-            resource_version: node.metadata.resource_version.clone(),
-        });
     }
-    steps
+    Ok(tainted)
 }
 
 fn is_quorum(taint: &Taint) -> bool {
     taints::QUORUM.contains(&taint.key.as_str())
 }
 
-fn quorum_keys(node: &Node) -> Vec<String> {
+fn taints_of(node: &Node) -> impl Iterator<Item = &Taint> {
     let taints = node.spec.as_ref().and_then(|s| s.taints.as_ref());
-    taints
-        .into_iter()
-        .flatten()
+    taints.into_iter().flatten()
+}
+
+fn quorum_keys(node: &Node) -> Vec<String> {
+    taints_of(node)
         .filter(|t| is_quorum(t))
         .map(|t| t.key.clone())
         .collect()

@@ -104,6 +104,8 @@ pub fn refresh(seen: &Observed, journal: &mut Journal, now: Timestamp) {
             | FailoverState::RunningPostHooks
             | FailoverState::Completed => match there(&target, &seen.target) {
                 Some(CurrentState::Running) => (VmFailoverPhase::Running, None),
+                // Once it was seen running, the failover of this VM is done.
+                _ if entry.end_time.is_some() => (VmFailoverPhase::Running, None),
                 seen_as => (VmFailoverPhase::Starting, said(seen_as, &seen.target)),
             },
             FailoverState::RollingBack => match there(&source, &seen.source) {

@@ -3,8 +3,9 @@
 use farshore_api::conditions::failover as reason;
 use farshore_api::failover_request::FailoverState as State;
 
-use super::{Next, QUEUE_AGAIN, Stage, Wait, passed_hooks, target_silent};
+use super::{Next, Stage, Wait, passed_hooks, target_silent};
 use crate::conditions::Truth;
+use crate::failover::QUEUE_AGAIN;
 use crate::failover::hooks::{self, Progress, When};
 use crate::failover::journal::Journal;
 use crate::failover::preflight::{self, Obstacle};
@@ -97,10 +98,11 @@ pub(super) fn blocked(stage: &Stage, journal: &mut Journal) -> Next {
         Verdict::Conflicts(conflicts) => safety::blocked(seen, conflicts).message,
         Verdict::CannotTell(fact) => fact.clone(),
     };
+    let until_deadline = stage.deadline.duration_since(stage.now).unsigned_abs();
     let wait = Wait {
         reason: reason::CONFLICTING_GROUPS,
         sentence,
-        again: QUEUE_AGAIN,
+        again: QUEUE_AGAIN.min(until_deadline),
     };
     Next::Wait(wait, vec![])
 }

@@ -16,7 +16,7 @@ use super::journal::{Cause, Journal};
 use super::observed::{Observed, Side};
 use super::preflight::Obstacle;
 use super::step::Step;
-use super::{LOOK_AGAIN, QUEUE_AGAIN, vms};
+use super::{LOOK_AGAIN, vms};
 use crate::conditions::Truth;
 use crate::words::{self, moment};
 use crate::{Note, Seen};
@@ -85,13 +85,14 @@ impl<'a> Stage<'a> {
             trouble.map_or_else(String::new, |t| format!(" (the last attempt failed: {t})"));
         let sentence = words::Wait {
             what: format!(
-                "Failover of {} to cluster {} waits in {}",
+                "Failover of {} to cluster {} is in {} since {}",
                 self.seen.group_title(),
                 self.seen.target.cluster,
-                self.state
+                self.state,
+                moment(self.since)
             ),
             by: format!("{}{trouble}", obstacle.fact),
-            since: Some(self.since),
+            since: None,
             next,
             command: obstacle.command,
         };
@@ -111,14 +112,14 @@ impl<'a> Stage<'a> {
             "fails without having stopped anything"
         };
         format!(
-            "It goes on as soon as that is seen, and {how} at {}",
+            "It goes on as soon as this has changed, and {how} at {}",
             moment(self.deadline)
         )
     }
 
     fn or_fails_resumable(&self) -> String {
         format!(
-            "It goes on as soon as that is seen; at {} it fails, and a new FailoverRequest to cluster {} continues",
+            "It goes on as soon as this has changed; at {} it fails, and a new FailoverRequest to cluster {} continues",
             moment(self.deadline),
             self.seen.target.cluster
         )

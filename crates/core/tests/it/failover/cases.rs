@@ -1,0 +1,492 @@
+//! One look at one world: what is decided, as snapshots.
+
+use std::time::Duration;
+
+use farshore_api::drbd::{ConnectionState, DiskState};
+use farshore_api::failover_request::FailoverState::*;
+use farshore_api::failover_request::FailoverType;
+use farshore_api::protection_group::CurrentState;
+use farshore_core::Seen;
+use farshore_core::failover::{Side, decide};
+use serde_json::{Value, json};
+
+use super::world::{FINALIZER, NAMESPACE, World, at, told, told_in_short};
+
+fn hook(on_failure: Option<&str>) -> Value {
+    json!({"name": "quiesce", "namespace": "ops", "timeoutSeconds": 30, "onFailure": on_failure, "jobTemplate": {
+        "metadata": {"labels": {"app": "hook"}},
+        "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+    }})
+}
+
+/// Names each case and what makes it.
+fn cases() -> Vec<(&'static str, World)> {
+    let mut all: Vec<(&'static str, World)> = Vec::new();
+    let mut case = |name, mut world: World, make: &dyn Fn(&mut World)| {
+        make(&mut world);
+        all.push((name, world));
+    };
+    let fresh = || {
+        let mut world = World::new();
+        world.seen.request.metadata.finalizers = Some(vec![FINALIZER.into()]);
+        world
+    };
+
+    // Pending
+    case("pending_first_puts_the_finalizer", World::new(), &|_| {});
+    case("pending_takes_a_free_lock", fresh(), &|_| {});
+    case("pending_takes_a_released_lock", fresh(), &|w| {
+        w.hold_lock("", at(-900));
+    });
+    case("pending_waits_for_the_holder", fresh(), &|w| {
+        w.hold_lock("uid-of-shop-0", at(-10))
+    });
+    case("pending_waits_for_a_holder_that_is_gone", fresh(), &|w| {
+        w.hold_lock("uid-nobody", at(-10))
+    });
+    case("pending_takes_over_an_expired_lock", fresh(), &|w| {
+        w.hold_lock("uid-of-shop-0", at(-300))
+    });
+    case("pending_with_the_lock_walks_on", fresh(), &|w| {
+        w.hold_lock(super::world::UID, at(-1))
+    });
+
+    // Bad input
+    case("input_group_missing", fresh(), &|w| w.seen.group = None);
+    case("input_target_not_in_zone", fresh(), &|w| {
+        w.seen.request.spec.target_cluster = "north".into();
+        w.seen.source = Side::unknown("", "no such cluster");
+        w.seen.target = Side::unknown("north", "no such cluster");
+    });
+    case("input_unplanned", fresh(), &|w| {
+        w.seen.request.spec.failover_type = FailoverType::Unplanned
+    });
+    case("input_aborted_at_once", fresh(), &|w| {
+        w.seen.request.spec.abort = true
+    });
+    case("input_already_active", World::in_state(Validating), &|w| {
+        w.source_has_stopped();
+        w.roles_have_flipped();
+        told(
+            &mut w.seen.target,
+            farshore_api::protection_group::DesiredState::Running,
+        );
+        World::report(&mut w.seen.target, CurrentState::Running);
+    });
+
+    // Validating
+    case(
+        "validating_source_silent",
+        World::in_state(Validating),
+        &|w| w.seen.source = Side::unknown("east", "no answer within 5 s"),
+    );
+    case(
+        "validating_member_missing",
+        World::in_state(Validating),
+        &|w| w.seen.unresolved = vec!["VM shop/gone".into()],
+    );
+    case(
+        "validating_member_still_syncing",
+        World::in_state(Validating),
+        &|w| {
+            w.seen.members[1].status.as_mut().unwrap().phase =
+                Some(farshore_api::protection_request::ProtectionPhase::Syncing);
+        },
+    );
+    case(
+        "validating_mirror_missing",
+        World::in_state(Validating),
+        &|w| w.seen.target.mirror = Seen::Absent,
+    );
+    case("validating_mirror_old", World::in_state(Validating), &|w| {
+        World::mirror(&mut w.seen.source).spec.members.truncate(1);
+    });
+    case(
+        "validating_resync_runs",
+        World::in_state(Validating),
+        &|w| {
+            for resource in World::resources(&mut w.seen.target).values_mut() {
+                resource.status.as_mut().unwrap().disk_state = Some(DiskState::Inconsistent);
+            }
+        },
+    );
+    case(
+        "validating_standby_missing",
+        World::in_state(Validating),
+        &|w| w.seen.standby = Seen::Absent,
+    );
+    case(
+        "validating_split_brain",
+        World::in_state(Validating),
+        &|w| {
+            for resource in World::resources(&mut w.seen.source).values_mut() {
+                let status = resource.status.as_mut().unwrap();
+                status.split_brain = Some(true);
+                status.connection_state = Some(ConnectionState::StandAlone);
+            }
+        },
+    );
+    case(
+        "validating_conflict_blocks",
+        World::in_state(Validating),
+        &|w| {
+            w.taint(&["drbd.linbit.com/lost-quorum"]);
+            w.neighbour("billing", Some(CurrentState::Running));
+            w.neighbour("crm", Some(CurrentState::Stopped));
+            w.neighbour("mail", None);
+        },
+    );
+    case(
+        "validating_conflict_queues",
+        World::in_state(Validating),
+        &|w| {
+            w.seen.request.spec.queue = true;
+            w.taint(&["drbd.linbit.com/lost-quorum"]);
+            w.neighbour("billing", Some(CurrentState::Mixed));
+        },
+    );
+    case(
+        "validating_conflict_forced",
+        World::in_state(Validating),
+        &|w| {
+            w.seen.request.spec.force = true;
+            w.taint(&["drbd.linbit.com/lost-quorum"]);
+            w.neighbour("billing", Some(CurrentState::Running));
+        },
+    );
+    case(
+        "validating_without_taint_skips_the_check",
+        World::in_state(Validating),
+        &|w| w.neighbour("billing", Some(CurrentState::Running)),
+    );
+    case(
+        "validating_budget_over",
+        World::in_state(Validating),
+        &|w| {
+            w.seen.source = Side::unknown("east", "no answer within 5 s");
+            w.now = at(300);
+            w.hold_lock(super::world::UID, at(290));
+        },
+    );
+
+    // RunningPreHooks
+    let pre = |job: Seen<Value>, on_failure: Option<&'static str>| {
+        move |w: &mut World| {
+            w.hooks(json!({"preFailover": [hook(on_failure)]}));
+            let job = job.map(|j| serde_json::from_value(j.clone()).unwrap());
+            w.seen.jobs.insert("shop-1-pre-0".into(), job);
+        }
+    };
+    let failed = json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "it did not work"}]}});
+    case(
+        "pre_hook_is_created",
+        World::in_state(RunningPreHooks),
+        &pre(Seen::Absent, None),
+    );
+    case(
+        "pre_hook_runs",
+        World::in_state(RunningPreHooks),
+        &pre(Seen::Present(json!({})), None),
+    );
+    case(
+        "pre_hook_unknown",
+        World::in_state(RunningPreHooks),
+        &pre(Seen::Unknown("no answer within 5 s".into()), None),
+    );
+    case(
+        "pre_hook_failed_aborts",
+        World::in_state(RunningPreHooks),
+        &pre(Seen::Present(failed.clone()), None),
+    );
+    case(
+        "pre_hook_failed_continues",
+        World::in_state(RunningPreHooks),
+        &pre(Seen::Present(failed.clone()), Some("Continue")),
+    );
+    case(
+        "pre_hook_too_slow",
+        World::in_state(RunningPreHooks),
+        &|w| {
+            pre(Seen::Present(json!({})), None)(w);
+            w.now = at(30);
+        },
+    );
+    case(
+        "pre_hook_not_creatable",
+        World::in_state(RunningPreHooks),
+        &|w| {
+            pre(Seen::Absent, None)(w);
+            w.seen.trouble = Some("namespaces \"ops\" not found".into());
+            w.now = at(30);
+        },
+    );
+
+    // StoppingOnSource
+    case(
+        "stopping_tells_the_mirror",
+        World::in_state(StoppingOnSource),
+        &|_| {},
+    );
+    case("stopping_waits", World::in_state(StoppingOnSource), &|w| {
+        told(
+            &mut w.seen.source,
+            farshore_api::protection_group::DesiredState::Stopped,
+        );
+        World::report(&mut w.seen.source, CurrentState::Mixed);
+    });
+    case(
+        "stopping_does_not_trust_an_old_report",
+        World::in_state(StoppingOnSource),
+        &|w| {
+            World::report(&mut w.seen.source, CurrentState::Stopped);
+            told(
+                &mut w.seen.source,
+                farshore_api::protection_group::DesiredState::Stopped,
+            );
+        },
+    );
+    case(
+        "stopping_source_silent",
+        World::in_state(StoppingOnSource),
+        &|w| w.seen.source = Side::unknown("east", "no answer within 5 s"),
+    );
+    case(
+        "stopping_timeout",
+        World::in_state(StoppingOnSource),
+        &|w| w.now = at(120),
+    );
+    case(
+        "stopping_lock_expired_is_renewed_first",
+        World::in_state(StoppingOnSource),
+        &|w| w.now = at(300),
+    );
+    case(
+        "stopping_lock_lost",
+        World::in_state(StoppingOnSource),
+        &|w| w.hold_lock("uid-of-shop-0", at(0)),
+    );
+    case(
+        "stopping_lock_vanished",
+        World::in_state(StoppingOnSource),
+        &|w| w.seen.lease = None,
+    );
+    case(
+        "stopping_group_deleted",
+        World::in_state(StoppingOnSource),
+        &|w| w.seen.group = None,
+    );
+
+    // RemovingTaints
+    case(
+        "taints_are_removed",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            w.taint(&[
+                "siterecovery.trilio.io/quorum-lost",
+                "drbd.linbit.com/force-io-error",
+            ]);
+        },
+    );
+    case(
+        "taints_conflict_rolls_back",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            w.taint(&["siterecovery.trilio.io/quorum-lost"]);
+            w.neighbour("billing", Some(CurrentState::Running));
+        },
+    );
+    case(
+        "taints_source_started_again",
+        World::in_state(RemovingTaints),
+        &|_| {},
+    );
+    case(
+        "taints_node_unknown",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            w.seen.nodes.insert(
+                "west-1".into(),
+                Seen::Unknown("no answer within 5 s".into()),
+            );
+        },
+    );
+
+    // PromotingTarget
+    case("promoting_flips", World::in_state(PromotingTarget), &|w| {
+        w.source_has_stopped()
+    });
+    case(
+        "promoting_flips_only_who_is_left",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.seen.members[0].spec.source_cluster = "west".into();
+        },
+    );
+    case(
+        "promoting_does_not_flip_a_running_source",
+        World::in_state(PromotingTarget),
+        &|_| {},
+    );
+    case(
+        "promoting_waits_for_primary",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.seen
+                .members
+                .iter_mut()
+                .for_each(|m| m.spec.source_cluster = "west".into());
+        },
+    );
+    case(
+        "promoting_budget_over",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.seen
+                .members
+                .iter_mut()
+                .for_each(|m| m.spec.source_cluster = "west".into());
+            w.now = at(300);
+            w.hold_lock(super::world::UID, at(290));
+        },
+    );
+
+    // StartingOnTarget
+    let flipped = |w: &mut World| {
+        w.source_has_stopped();
+        w.roles_have_flipped();
+    };
+    case(
+        "starting_tells_the_mirror",
+        World::in_state(StartingOnTarget),
+        &flipped,
+    );
+    case(
+        "starting_role_lost_again",
+        World::in_state(StartingOnTarget),
+        &|w| {
+            flipped(w);
+            super::world::set_role(&mut w.seen.target, farshore_api::drbd::Role::Secondary);
+        },
+    );
+    case("starting_waits", World::in_state(StartingOnTarget), &|w| {
+        flipped(w);
+        told(
+            &mut w.seen.target,
+            farshore_api::protection_group::DesiredState::Running,
+        );
+        World::report(&mut w.seen.target, CurrentState::Mixed);
+    });
+    case(
+        "starting_is_done",
+        World::in_state(StartingOnTarget),
+        &|w| {
+            flipped(w);
+            told(
+                &mut w.seen.target,
+                farshore_api::protection_group::DesiredState::Running,
+            );
+            World::report(&mut w.seen.target, CurrentState::Running);
+        },
+    );
+
+    // RunningPostHooks
+    let post = |job: Value, on_failure: Option<&'static str>| {
+        move |w: &mut World| {
+            w.source_has_stopped();
+            w.roles_have_flipped();
+            w.hooks(json!({"postFailover": [hook(on_failure)]}));
+            w.seen.jobs.insert(
+                "shop-1-post-0".into(),
+                Seen::Present(serde_json::from_value(job.clone()).unwrap()),
+            );
+        }
+    };
+    case(
+        "post_hook_failed_is_passed_over",
+        World::in_state(RunningPostHooks),
+        &post(failed.clone(), None),
+    );
+    case(
+        "post_hook_failed_aborts",
+        World::in_state(RunningPostHooks),
+        &post(failed.clone(), Some("Abort")),
+    );
+    case(
+        "post_hook_budget_over",
+        World::in_state(RunningPostHooks),
+        &|w| {
+            post(
+                json!({"metadata": {"annotations": {"siterecovery.trilio.io/hook-deadline": at(310).to_string()}}}),
+                None,
+            )(w);
+            w.now = at(300);
+            w.hold_lock(super::world::UID, at(290));
+        },
+    );
+
+    // RollingBack
+    let back = |w: &mut World| {
+        let status = w.seen.request.status.as_mut().unwrap();
+        farshore_core::conditions::set(
+            &mut status.conditions,
+            "Complete",
+            farshore_core::conditions::Truth::False,
+            "VMStopTimeout",
+            "The VMs did not stop.",
+            Some(1),
+            at(0),
+        );
+        told(
+            &mut w.seen.source,
+            farshore_api::protection_group::DesiredState::Stopped,
+        );
+        World::report(&mut w.seen.source, CurrentState::Mixed);
+    };
+    case(
+        "rollback_tells_the_mirror",
+        World::in_state(RollingBack),
+        &back,
+    );
+    case("rollback_not_seen", World::in_state(RollingBack), &|w| {
+        back(w);
+        w.seen.source.mirror = Seen::Unknown("no answer within 5 s".into());
+        w.pass(Duration::from_secs(60));
+    });
+    case(
+        "rollback_finds_roles_flipped",
+        World::in_state(RollingBack),
+        &|w| {
+            back(w);
+            w.seen.members[0].spec.source_cluster = "west".into();
+        },
+    );
+
+    // After the end
+    case("completed_lets_go", World::in_state(Completed), &|_| {});
+    case(
+        "failed_lets_go_of_the_rest",
+        World::in_state(Failed),
+        &|w| w.seen.lease = None,
+    );
+    all
+}
+
+#[test]
+fn every_state_and_every_bad_input_is_decided_as_recorded() {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../snapshots/failover");
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        for (name, world) in cases() {
+            assert_eq!(world.seen.namespace(), NAMESPACE);
+            insta::assert_yaml_snapshot!(name, told_in_short(&decide(&world.seen, world.now)));
+        }
+    });
+}

@@ -1,0 +1,6 @@
+//! Failover decisions.
+
+mod cases;
+mod properties;
+mod story;
+pub mod world;

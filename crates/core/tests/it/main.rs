@@ -1,0 +1,4 @@
+//! Decisions, as cases and as properties.
+
+mod failover;
+mod replication;
