@@ -66,6 +66,10 @@ impl ApiError {
         )
     }
 
+    pub fn is_already_exists(&self) -> bool {
+        self.reason == "AlreadyExists"
+    }
+
     pub fn already_exists(info: &ResourceInfo, name: &str) -> Self {
         Self::new(
             409,

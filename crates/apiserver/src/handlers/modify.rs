@@ -316,25 +316,39 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         }
         Ok(new)
     };
-    let exists = call.server.store.get(&call.resource.table, &key).is_some();
-    if !exists {
+    // Between looking and writing the object may come or go: then it is the other case.
+    loop {
+        if call.server.store.get(&call.resource.table, &key).is_some() {
+            let written = run(call, true, |w| {
+                w.update(&key, endpoint, Managed::Done, &mut |live| next(Some(live)))
+            });
+            match written {
+                Err(error) if error.code == 404 => continue,
+                written => {
+                    let (written, warnings) = written?;
+                    return Ok(reply(call, 200, &written, warnings));
+                }
+            }
+        }
         if endpoint != Endpoint::Main {
             return Err(ApiError::not_found(&call.resource, &key.name));
         }
-        if !version.is_empty() && version != "0" || !uid.is_empty() {
+        if !matches!(version.as_str(), "" | "0") || !uid.is_empty() {
             return Err(ApiError::modified(&call.resource, &key.name));
         }
         access::authorize(&call.server, &call.user, "create", &call.target)?;
         let object = next(None)?;
-        let (written, warnings) = run(call, true, |w| {
+        let written = run(call, true, |w| {
             w.create(object, &key.namespace, Managed::Done)
-        })?;
-        return Ok(reply(call, 201, &written, warnings));
+        });
+        match written {
+            Err(error) if error.is_already_exists() => {}
+            written => {
+                let (written, warnings) = written?;
+                return Ok(reply(call, 201, &written, warnings));
+            }
+        }
     }
-    let (written, warnings) = run(call, true, |w| {
-        w.update(&key, endpoint, Managed::Done, &mut |live| next(Some(live)))
-    })?;
-    Ok(reply(call, 200, &written, warnings))
 }
 
 /// Drops what this endpoint resets anyway, so that the manager does not come to own it.

@@ -538,3 +538,65 @@ async fn a_field_of_the_wrong_type_is_refused() {
         400
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_body_breaks_the_server() {
+    let server = server();
+    let odd = [
+        json!(null),
+        json!(1),
+        json!("x"),
+        json!([]),
+        json!({}),
+        json!([1]),
+        json!({"a": {"b": [null]}}),
+    ];
+    let found = kube::discovery::Discovery::new(client(&server))
+        .run_aggregated()
+        .await
+        .unwrap();
+    for (resource, capabilities) in found.groups().flat_map(|g| g.recommended_resources()) {
+        let cluster = capabilities.scope == kube::discovery::Scope::Cluster;
+        let scope = if cluster { "" } else { "namespaces/default/" };
+        let root = if resource.group.is_empty() {
+            "api"
+        } else {
+            "apis"
+        };
+        let path = format!(
+            "/{root}/{}/{scope}{}",
+            resource.api_version, resource.plural
+        );
+        for field in [
+            "metadata",
+            "spec",
+            "status",
+            "data",
+            "stringData",
+            "rules",
+            "webhooks",
+            "subsets",
+        ] {
+            for value in &odd {
+                let mut body = json!({"metadata": {"name": "odd"}});
+                body[field] = value.clone();
+                let made = ask(Method::POST, &path)
+                    .body(JSON, body.to_string())
+                    .send(&server)
+                    .await;
+                assert!(made.code < 500, "{path} {body}: {}", made.body);
+                let patch = json!({ field: value }).to_string();
+                let odd = format!("{path}/odd");
+                let patched = ask(Method::PATCH, &odd)
+                    .body("application/merge-patch+json", patch)
+                    .send(&server)
+                    .await;
+                assert!(
+                    patched.code < 500,
+                    "{path} {field} {value}: {}",
+                    patched.body
+                );
+            }
+        }
+    }
+}
