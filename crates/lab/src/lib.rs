@@ -1,1 +1,17 @@
-//! farshore-lab
+//! The whole system on one machine: clusters, simulators and every operator.
+
+pub mod bench;
+pub mod control;
+pub mod demo;
+pub mod drbd;
+mod fence;
+pub mod guest;
+pub mod guests;
+pub mod lab;
+pub mod measure;
+pub mod processes;
+pub mod sim;
+pub mod storage;
+pub mod story;
+mod timeline;
+mod wire;
