@@ -53,6 +53,12 @@ pub mod annotations {
     pub const KEEP_STANDBY: &str = "siterecovery.trilio.io/keep-standby";
     /// On a PVC that placement created: name of the DRBDResource. Only such a PVC is ever deleted.
     pub const CREATED_FOR: &str = "siterecovery.trilio.io/created-for";
+    /// On a DRBDResource: the role epoch for which the agent may promote by force, without knowing
+    /// what the peer has written: an unplanned failover whose source cannot be asked.
+    pub const FORCE_PRIMARY: &str = "siterecovery.trilio.io/force-primary";
+    /// On a DRBDResource in split brain: name of the cluster whose data is kept. The other side's
+    /// changes since the split are given up.
+    pub const RESOLVE_SPLIT_BRAIN: &str = "siterecovery.trilio.io/resolve-split-brain";
 }
 
 /// Finalizers.

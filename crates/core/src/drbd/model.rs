@@ -6,6 +6,36 @@ use farshore_api::drbd::{ConnectionState, DiskState, Protocol, ReplicationState,
 use farshore_api::replication_policy::{NetOptions, ResyncRate};
 use serde::{Deserialize, Serialize};
 
+/// A secret: neither `Debug` nor serialisation shows it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The secret itself, for the kernel and its configuration file alone.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<S: Into<String>> From<S> for Secret {
+    fn from(secret: S) -> Self {
+        Self(secret.into())
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("***")
+    }
+}
+
 /// Configuration of one DRBD resource: what a `resource` section of a `.res` file holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -16,8 +46,8 @@ pub struct ResourceConfig {
     pub minor: i32,
     /// Replication protocol.
     pub protocol: Protocol,
-    /// Shared secret of the peers; at most 63 characters. Never logged.
-    pub shared_secret: String,
+    /// Shared secret of the peers; at most 63 characters.
+    pub shared_secret: Secret,
     /// This node.
     pub local: Host,
     /// The other node.
