@@ -1,3 +1,4 @@
 //! Groups of VMs that fail over as one.
 
+pub mod hub;
 pub mod local;

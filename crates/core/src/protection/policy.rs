@@ -66,10 +66,10 @@ pub(crate) fn report(scene: &Scene, status: &mut ProtectionRequestStatus) {
     }
 }
 
-/// The status of every policy of a namespace, by name.
+/// The status of every policy of a namespace with this many requests, by name.
 pub fn statuses(
     policies: &[DRBDReplicationPolicy],
-    requests: &[ProtectionRequest],
+    requests: usize,
     zone: &str,
     now: Timestamp,
 ) -> BTreeMap<String, DRBDReplicationPolicyStatus> {
@@ -78,7 +78,7 @@ pub fn statuses(
         let name = policy.metadata.name.clone().unwrap_or_default();
         let mut status = policy.status.clone().unwrap_or_default();
         let governs = default.as_deref() == Some(&name);
-        status.in_use_by = Some(if governs { i32::try_from(requests.len()).unwrap_or(i32::MAX) } else { 0 });
+        status.in_use_by = Some(if governs { i32::try_from(requests).unwrap_or(i32::MAX) } else { 0 });
         status.observed_generation = policy.metadata.generation;
         let (truth, reason, message) = match &default {
             Some(default) if policy.spec.is_default && !governs => {
