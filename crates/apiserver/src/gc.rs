@@ -257,10 +257,7 @@ impl Collector {
         );
         match self.server.store.get(&resource.table, &key) {
             Some(owner) if meta::uid(&owner.value) == reference["uid"].as_str().unwrap_or("") => {
-                let waits = meta::is_deleting(&owner.value)
-                    && meta::finalizers(&owner.value)
-                        .iter()
-                        .any(|f| f == FOREGROUND);
+                let waits = in_foreground(&owner.value);
                 if waits {
                     Owner::Foreground((Arc::from(resource.table.as_str()), key))
                 } else {
@@ -300,15 +297,25 @@ impl Collector {
                 let _ = self.update(place, Endpoint::Main, &|object| drop_owners(object, &dead));
             }
         } else if waiting {
-            let policy = if self.dependents.contains_key(uid) {
-                Propagation::Foreground
-            } else {
+            let dependents = self.dependents.get(uid).cloned().unwrap_or_default();
+            if dependents.iter().any(|d| self.waits_for_dependents(d)) {
+                // Owners in a circle would block each other for ever.
+                let _ = self.update(place, Endpoint::Main, &unblock_owners);
+            }
+            let policy = if dependents.is_empty() {
                 Propagation::Background
+            } else {
+                Propagation::Foreground
             };
             self.delete(place, uid, Some(policy));
         } else {
             self.delete(place, uid, None);
         }
+    }
+
+    fn waits_for_dependents(&self, place: &Place) -> bool {
+        let stored = self.server.store.get(&place.0, &place.1);
+        stored.is_some_and(|s| in_foreground(&s.value))
     }
 
     /// A deletion in the foreground: dependents first; the owner goes when none is left that blocks it.
@@ -459,6 +466,19 @@ enum Owner {
     Absent,
     /// Of a kind this server does not serve (yet): nothing can be said about it.
     Unknown,
+}
+
+/// Whether a deletion waits for the object's dependents.
+fn in_foreground(object: &Value) -> bool {
+    meta::is_deleting(object) && meta::finalizers(object).iter().any(|f| f == FOREGROUND)
+}
+
+fn unblock_owners(object: &mut Value) {
+    let mut owners = meta::owners(object).to_vec();
+    for owner in &mut owners {
+        owner["blockOwnerDeletion"] = json!(false);
+    }
+    meta::set(object, "ownerReferences", Value::Array(owners));
 }
 
 fn drop_owners(object: &mut Value, dead: &BTreeSet<String>) {

@@ -38,3 +38,10 @@ pub use log::{LogEntry, RequestLog};
 pub use server::{ApiServer, Options};
 pub use service::{ApiBody, ApiService};
 pub use tls::Tls;
+
+/// Makes the process-wide tables that are otherwise made on first use. A simulation that counts the random draws of its
+/// thread calls this once, before its first run, on another thread; nobody else needs it.
+pub fn warm_up() {
+    let _ = openapi::unknown_fields("", "v1", "ConfigMap", &serde_json::json!({}));
+    let _ = rbac::default_objects();
+}

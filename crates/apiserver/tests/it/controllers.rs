@@ -445,3 +445,39 @@ async fn writers_on_many_threads_lose_no_update() {
     assert_eq!(versions.len(), 160);
     assert!(versions.is_sorted());
 }
+
+#[tokio::test(start_paused = true)]
+async fn owners_in_a_circle_do_not_wait_for_each_other() {
+    let server = server();
+    let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    let own = |owner: &ConfigMap| json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner.name_any(), "uid": owner.uid().unwrap(), "blockOwnerDeletion": true}]);
+    let plain: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
+    let a = maps.create(&PostParams::default(), &plain).await.unwrap();
+    let second = json!({"metadata": {"name": "b", "ownerReferences": own(&a)}});
+    let b = maps
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(second).unwrap(),
+        )
+        .await
+        .unwrap();
+    let circle = Patch::Merge(json!({"metadata": {"ownerReferences": own(&b)}}));
+    maps.patch("a", &PatchParams::default(), &circle)
+        .await
+        .unwrap();
+    settle().await;
+    maps.delete(
+        "a",
+        &DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Foreground),
+            ..DeleteParams::default()
+        },
+    )
+    .await
+    .unwrap();
+    settle().await;
+    assert_eq!(
+        (code(maps.get("a").await), code(maps.get("b").await)),
+        (404, 404)
+    );
+}
