@@ -37,7 +37,7 @@ pub(crate) mod tls;
 pub use log::{LogEntry, RequestLog};
 pub use server::{ApiServer, Options};
 pub use service::{ApiBody, ApiService};
-pub use tls::Tls;
+pub use tls::{Tls, TlsError};
 
 /// Makes the process-wide tables that are otherwise made on first use. A simulation that counts the random draws of its
 /// thread calls this once, before its first run, on another thread; nobody else needs it.
