@@ -12,7 +12,11 @@ mod removal;
 mod stack;
 mod watches;
 
+use std::collections::BTreeSet;
+
 use farshore_api::meta::managers;
+use farshore_chart::ChartError;
+use farshore_core::zone::permissions::{self, Permission};
 use farshore_runtime::{Process, ProcessError, controller, leader};
 use kube::Api;
 use kube::runtime::watcher;
@@ -38,4 +42,10 @@ async fn lead(process: &Process) -> Result<(), ProcessError> {
     let reconciler = reconcile::Zones::new(process, watches)?;
     controller::run(process, zones, watcher::Config::default(), reconciler, triggers, CONCURRENCY).await;
     Ok(())
+}
+
+/// What the credential of a workload cluster must be allowed to do there: asked of every cluster by
+/// SelfSubjectAccessReview, and what a command that issues such credentials has to grant.
+pub fn required_permissions() -> Result<BTreeSet<Permission>, ChartError> {
+    Ok(permissions::needed(stack::granted()?))
 }

@@ -9,7 +9,7 @@ use farshore_api::meta::finalizers;
 use farshore_api::zone::ProtectionZoneStatus;
 use farshore_api::{ProtectionRequest, ProtectionZone};
 use farshore_core::zone::conclude::{self, Conclusion, Crds, Outcomes, Stack};
-use farshore_core::zone::permissions::{self, Permission};
+use farshore_core::zone::permissions::Permission;
 use farshore_core::zone::{self, Claim, Observed, Site, Step};
 use farshore_core::{Note, conditions};
 use farshore_runtime::controller::{During, ReconcileError, Reconciler, Requeue};
@@ -51,12 +51,12 @@ struct Seen {
 impl Zones {
     /// A reconciler that watches through `watches`.
     pub fn new(process: &Process, watches: Watches) -> Result<Self, ProcessError> {
-        let granted = stack::granted().map_err(|error| ProcessError::new(error.to_string()))?;
+        let needed = crate::required_permissions().map_err(|error| ProcessError::new(error.to_string()))?;
         Ok(Self {
             process: process.clone(),
             recorder: Recorder::new(process.client.clone(), CONTROLLER, &process.identity, process.clock.clone()),
             watches,
-            needed: permissions::needed(granted),
+            needed,
             clusters: Mutex::default(),
             failing: Mutex::default(),
         })

@@ -57,11 +57,30 @@ pub struct Outcomes {
     /// Claims as they were found when they were to be written, by cluster; an error is in words.
     pub claims: BTreeMap<String, Result<Claim, String>>,
     /// CustomResourceDefinitions by site.
+    #[serde(with = "pairs")]
     pub crds: BTreeMap<Site, Crds>,
     /// Stacks by site.
+    #[serde(with = "pairs")]
     pub stacks: BTreeMap<Site, Stack>,
     /// Default policy.
     pub policy: Option<Policy>,
+}
+
+/// A map by site as a list of pairs: a site is no string.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Site;
+
+    pub fn serialize<T: Serialize, S: Serializer>(map: &BTreeMap<Site, T>, serializer: S) -> Result<S::Ok, S::Error> {
+        map.iter().collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Site, T>, D::Error> {
+        Ok(Vec::deserialize(deserializer)?.into_iter().collect())
+    }
 }
 
 /// What follows from a cycle.
@@ -319,7 +338,7 @@ impl<'a> Writer<'a> {
     fn unseen(&self, cluster: &str) -> Says {
         let fault = self.observed.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.probe.as_ref().err());
         let reason = fault.map_or(types::CLUSTER_UNREACHABLE, |f| f.reason.as_str());
-        Says::new(Truth::Unknown, reason, format!("cluster {cluster} could not be looked at; nothing there was taken back"))
+        Says::new(Truth::Unknown, reason, format!("cluster {cluster} could not be looked at; whatever runs there was left alone"))
     }
 
     fn crds(&self) -> Says {
@@ -340,7 +359,8 @@ impl<'a> Writer<'a> {
     fn untried(&self, site: &Site) -> Says {
         match site {
             Site::Cluster(name) if self.observed.clusters.iter().any(|c| c.name == *name && c.probe.is_err()) => self.unseen(name),
-            _ => Says::new(Truth::False, "Waiting", format!("nothing was done on {site}: both clusters must be usable and claimed first")),
+            Site::Cluster(_) => Says::new(Truth::False, "Waiting", format!("nothing was done on {site}: it must be usable and claimed by this zone first")),
+            Site::Hub => Says::new(Truth::False, "Waiting", "nothing was done on the hub: both clusters must be usable and claimed first"),
         }
     }
 
@@ -359,7 +379,8 @@ impl<'a> Writer<'a> {
         if waiting.is_empty() {
             return Says::new(Truth::True, "Deployed", "installed and running");
         }
-        let command = sites.first().map(|site| {
+        let first = sites.iter().find(|site| matches!(self.outcomes.stacks.get(site), Some(Stack::Pending(_))));
+        let command = first.map(|site| {
             let namespace = if *site == Site::Hub { self.observed.namespace() } else { WORKLOAD_NAMESPACE };
             format!("{} -n {namespace} get deployments,daemonsets,pods", site.kubectl())
         });
@@ -400,10 +421,12 @@ impl<'a> Writer<'a> {
         let zone = self.observed.name();
         let known: Vec<&str> = std::iter::once(first).chain(faults.iter().filter(|f| *f != first)).map(|f| f.by.as_str()).collect();
         let since = conditions::get(&self.old.conditions, types::READY).filter(|c| c.status == "False");
+        let since = words::moment(since.map_or(self.now, |c| c.last_transition_time.0));
         Wait {
-            what: format!("ProtectionZone {}/{zone} is not usable", self.observed.namespace()),
+            // The moment stands here: behind a list of causes it would seem to belong to the last.
+            what: format!("ProtectionZone {}/{zone} is not ready since {since}", self.observed.namespace()),
             by: known.join("; "),
-            since: Some(since.map_or(self.now, |c| c.last_transition_time.0)),
+            since: None,
             next: "It is tried again within 5 min, and at once when the zone, its kubeconfig Secrets or the claim change; nothing is taken down",
             command: first.command.clone(),
         }
@@ -455,9 +478,10 @@ fn claimed(cluster: &str, zone: &str, namespace_uid: &str) -> Fault {
     Fault {
         reason: types::CLUSTER_ALREADY_CLAIMED.into(),
         by: format!(
-            "cluster {cluster} is claimed by {owner}; a claim is never taken over. Delete that zone on its hub, or, when it is gone for good, remove the claim with the command below"
+            "cluster {cluster} is claimed by {owner}; a claim is never taken over. Delete that zone on its hub or, when it is gone for good, remove the claim: {}",
+            free_command(cluster)
         ),
-        command: free_command(cluster),
+        command: format!("kubectl --context {cluster} get namespace {WORKLOAD_NAMESPACE} -o yaml"),
     }
 }
 

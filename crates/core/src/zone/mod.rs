@@ -11,6 +11,8 @@ pub mod plan;
 pub mod probe;
 pub mod removal;
 pub mod rollout;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -73,7 +75,7 @@ impl Site {
 /// Whose the exclusivity claim on a workload cluster is: two annotations on the product's
 /// namespace there [S1].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Claim {
     /// Nobody's.
     Free,

@@ -123,15 +123,16 @@ fn deleting(leaving: &Leaving, old: ProtectionZoneStatus) -> ProtectionZoneStatu
 }
 
 fn wait(leaving: &Leaving, old: ProtectionZoneStatus, fault: &Fault, now: Timestamp) -> Removal {
-    let since = leaving.zone.metadata.deletion_timestamp.as_ref().map(|t| t.0);
+    let since = leaving.zone.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
     let message = Wait {
         what: format!(
-            "ProtectionZone {}/{} is not deleted",
+            "ProtectionZone {}/{} waits to be deleted since {}",
             leaving.zone.metadata.namespace.as_deref().unwrap_or_default(),
-            leaving.zone.metadata.name.as_deref().unwrap_or_default()
+            leaving.zone.metadata.name.as_deref().unwrap_or_default(),
+            words::moment(since)
         ),
         by: fault.by.clone(),
-        since,
+        since: None,
         next: "It is looked at again every 10 s; everything keeps running until then",
         command: fault.command.clone(),
     }
