@@ -36,16 +36,30 @@ impl From<ReconcileError> for Stopped {
 }
 
 /// Runs the steps in order; stops at the first that fails. Each can be repeated.
-pub(crate) async fn act(client: &Client, kernel: &SharedKernel, memory: &Memory, resource: &DRBDResource, steps: &[Step], now: Timestamp) -> Result<(), Stopped> {
+pub(crate) async fn act(
+    client: &Client,
+    kernel: &SharedKernel,
+    memory: &Memory,
+    resource: &DRBDResource,
+    steps: &[Step],
+    now: Timestamp,
+) -> Result<(), Stopped> {
     let (namespace, name) = key(resource);
     let api: Api<DRBDResource> = Api::namespaced(client.clone(), &namespace);
     let volume = |index: i32| resource.spec.volumes.iter().find(|v| v.index == index);
     for step in steps {
         match step {
             Step::AddFinalizer => {
-                apply::add_finalizer(&api, managers::NODE_AGENT, resource, finalizers::DRBD_TEARDOWN)
-                    .await
-                    .during(format!("adding a finalizer to DRBDResource {namespace}/{name}"))?;
+                apply::add_finalizer(
+                    &api,
+                    managers::NODE_AGENT,
+                    resource,
+                    finalizers::DRBD_TEARDOWN,
+                )
+                .await
+                .during(format!(
+                    "adding a finalizer to DRBDResource {namespace}/{name}"
+                ))?;
             }
             Step::CreateMetadata(config) => {
                 // Looked at again at the last moment: fresh metadata over old would lose what the
@@ -56,10 +70,19 @@ pub(crate) async fn act(client: &Client, kernel: &SharedKernel, memory: &Memory,
             }
             Step::Adjust(config) => {
                 kernel.adjust(config).await?;
-                memory.set_applied(&config.name, Some(Applied { config: config.clone(), at: now }));
+                memory.set_applied(
+                    &config.name,
+                    Some(Applied {
+                        config: config.clone(),
+                        at: now,
+                    }),
+                );
             }
             Step::Disconnect(resource) => kernel.disconnect(resource).await?,
-            Step::Connect { resource, discard_my_data } => kernel.connect(resource, *discard_my_data).await?,
+            Step::Connect {
+                resource,
+                discard_my_data,
+            } => kernel.connect(resource, *discard_my_data).await?,
             Step::Primary { resource, force } => kernel.primary(resource, *force).await?,
             Step::Secondary(resource) => kernel.secondary(resource).await?,
             Step::EnsureFrontend(index) => {
@@ -77,9 +100,16 @@ pub(crate) async fn act(client: &Client, kernel: &SharedKernel, memory: &Memory,
                 }
             }
             Step::RemoveFinalizer => {
-                apply::remove_finalizer(&api, managers::NODE_AGENT, resource, finalizers::DRBD_TEARDOWN)
-                    .await
-                    .during(format!("removing the finalizer of DRBDResource {namespace}/{name}"))?;
+                apply::remove_finalizer(
+                    &api,
+                    managers::NODE_AGENT,
+                    resource,
+                    finalizers::DRBD_TEARDOWN,
+                )
+                .await
+                .during(format!(
+                    "removing the finalizer of DRBDResource {namespace}/{name}"
+                ))?;
             }
         }
     }

@@ -31,26 +31,47 @@ fn names_of(resource: &DRBDResource, pvc: &str, index: i32) -> Names {
 }
 
 /// Whether the frontend of a volume is as it shall be.
-pub(crate) async fn is_there(client: &Client, resource: &DRBDResource, volume: &DRBDVolumeSpec) -> Result<bool, ReconcileError> {
+pub(crate) async fn is_there(
+    client: &Client,
+    resource: &DRBDResource,
+    volume: &DRBDVolumeSpec,
+) -> Result<bool, ReconcileError> {
     let names = names_of(resource, &volume.pvc_name, volume.index);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &names.namespace);
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let claim = claims.get_opt(&names.claim).await.during(format!("reading PVC {}/{}", names.namespace, names.claim))?;
+    let claim = claims
+        .get_opt(&names.claim)
+        .await
+        .during(format!("reading PVC {}/{}", names.namespace, names.claim))?;
     let claim_fits = claim.is_some_and(|c| {
-        c.metadata.deletion_timestamp.is_none() && owned(&c, resource) && c.spec.and_then(|s| s.volume_name).as_deref() == Some(names.volume.as_str())
+        c.metadata.deletion_timestamp.is_none()
+            && owned(&c, resource)
+            && c.spec.and_then(|s| s.volume_name).as_deref() == Some(names.volume.as_str())
     });
     if !claim_fits {
         return Ok(false);
     }
-    let pv = volumes.get_opt(&names.volume).await.during(format!("reading PV {}", names.volume))?;
+    let pv = volumes
+        .get_opt(&names.volume)
+        .await
+        .during(format!("reading PV {}", names.volume))?;
     Ok(pv.is_some_and(|pv| {
-        let path = pv.spec.as_ref().and_then(|s| s.local.as_ref()).map(|l| l.path.as_str());
+        let path = pv
+            .spec
+            .as_ref()
+            .and_then(|s| s.local.as_ref())
+            .map(|l| l.path.as_str());
         pv.metadata.deletion_timestamp.is_none() && path == Some(device(volume).as_str())
     }))
 }
 
 fn owned(claim: &PersistentVolumeClaim, resource: &DRBDResource) -> bool {
-    claim.metadata.owner_references.iter().flatten().any(|o| Some(&o.uid) == resource.metadata.uid.as_ref())
+    claim
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|o| Some(&o.uid) == resource.metadata.uid.as_ref())
 }
 
 fn device(volume: &DRBDVolumeSpec) -> String {
@@ -61,12 +82,19 @@ fn device(volume: &DRBDVolumeSpec) -> String {
 ///
 /// # Errors
 /// Also when a PVC of its name belongs to somebody else.
-pub(crate) async fn ensure(client: &Client, resource: &DRBDResource, volume: &DRBDVolumeSpec) -> Result<(), ReconcileError> {
+pub(crate) async fn ensure(
+    client: &Client,
+    resource: &DRBDResource,
+    volume: &DRBDVolumeSpec,
+) -> Result<(), ReconcileError> {
     let names = names_of(resource, &volume.pvc_name, volume.index);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &names.namespace);
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let labels = inherited_labels(resource);
-    let existing = claims.get_opt(&names.claim).await.during(format!("reading PVC {}/{}", names.namespace, names.claim))?;
+    let existing = claims
+        .get_opt(&names.claim)
+        .await
+        .during(format!("reading PVC {}/{}", names.namespace, names.claim))?;
     if existing.is_some_and(|c| !owned(&c, resource)) {
         return Err(ReconcileError::new(format!(
             "PVC {}/{} exists but was not made for DRBDResource {}/{}; delete or rename it, the VM's DRBD disk needs its name",
@@ -77,9 +105,13 @@ pub(crate) async fn ensure(client: &Client, resource: &DRBDResource, volume: &DR
         )));
     }
     let pv = parse(pv(resource, volume, &names, &labels))?;
-    apply::ensure(&volumes, managers::NODE_AGENT, &pv).await.during(format!("creating PV {}", names.volume))?;
+    apply::ensure(&volumes, managers::NODE_AGENT, &pv)
+        .await
+        .during(format!("creating PV {}", names.volume))?;
     let claim = parse(claim(resource, volume, &names, &labels))?;
-    apply::ensure(&claims, managers::NODE_AGENT, &claim).await.during(format!("creating PVC {}/{}", names.namespace, names.claim))?;
+    apply::ensure(&claims, managers::NODE_AGENT, &claim)
+        .await
+        .during(format!("creating PVC {}/{}", names.namespace, names.claim))?;
     Ok(())
 }
 
@@ -87,7 +119,12 @@ fn parse<K: serde::de::DeserializeOwned>(value: Value) -> Result<K, ReconcileErr
     serde_json::from_value(value).map_err(|e| ReconcileError::new(e.to_string()))
 }
 
-fn pv(resource: &DRBDResource, volume: &DRBDVolumeSpec, names: &Names, labels: &BTreeMap<String, String>) -> Value {
+fn pv(
+    resource: &DRBDResource,
+    volume: &DRBDVolumeSpec,
+    names: &Names,
+    labels: &BTreeMap<String, String>,
+) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -108,7 +145,12 @@ fn pv(resource: &DRBDResource, volume: &DRBDVolumeSpec, names: &Names, labels: &
     })
 }
 
-fn claim(resource: &DRBDResource, volume: &DRBDVolumeSpec, names: &Names, labels: &BTreeMap<String, String>) -> Value {
+fn claim(
+    resource: &DRBDResource,
+    volume: &DRBDVolumeSpec,
+    names: &Names,
+    labels: &BTreeMap<String, String>,
+) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -132,16 +174,32 @@ fn claim(resource: &DRBDResource, volume: &DRBDVolumeSpec, names: &Names, labels
 }
 
 /// Deletes a volume's frontend, if it is this resource's.
-pub(crate) async fn delete(client: &Client, resource: &DRBDResource, volume: &DRBDVolumeSpec) -> Result<(), ReconcileError> {
+pub(crate) async fn delete(
+    client: &Client,
+    resource: &DRBDResource,
+    volume: &DRBDVolumeSpec,
+) -> Result<(), ReconcileError> {
     let names = names_of(resource, &volume.pvc_name, volume.index);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &names.namespace);
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let claim = claims.get_opt(&names.claim).await.during(format!("reading PVC {}/{}", names.namespace, names.claim))?;
+    let claim = claims
+        .get_opt(&names.claim)
+        .await
+        .during(format!("reading PVC {}/{}", names.namespace, names.claim))?;
     if claim.is_some_and(|c| owned(&c, resource) && c.metadata.deletion_timestamp.is_none()) {
-        apply::delete_if_present(&claims, &names.claim).await.during(format!("deleting PVC {}/{}", names.namespace, names.claim))?;
+        apply::delete_if_present(&claims, &names.claim)
+            .await
+            .during(format!("deleting PVC {}/{}", names.namespace, names.claim))?;
     }
-    if volumes.get_opt(&names.volume).await.during(format!("reading PV {}", names.volume))?.is_some_and(|v| v.metadata.deletion_timestamp.is_none()) {
-        apply::delete_if_present(&volumes, &names.volume).await.during(format!("deleting PV {}", names.volume))?;
+    if volumes
+        .get_opt(&names.volume)
+        .await
+        .during(format!("reading PV {}", names.volume))?
+        .is_some_and(|v| v.metadata.deletion_timestamp.is_none())
+    {
+        apply::delete_if_present(&volumes, &names.volume)
+            .await
+            .during(format!("deleting PV {}", names.volume))?;
     }
     Ok(())
 }

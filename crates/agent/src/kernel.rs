@@ -20,7 +20,11 @@ pub trait Kernel: Send + Sync {
 
     /// The device under which the kubelet offers a block volume to a pod of this node, or `None`
     /// while it is not attached here.
-    fn volume_device(&self, pod_uid: &str, pv_name: &str) -> BoxFuture<'_, Result<Option<String>, KernelError>>;
+    fn volume_device(
+        &self,
+        pod_uid: &str,
+        pv_name: &str,
+    ) -> BoxFuture<'_, Result<Option<String>, KernelError>>;
 
     /// Whether the metadata device carries DRBD metadata already (`drbdmeta dump-md`).
     fn has_metadata(&self, config: &ResourceConfig) -> BoxFuture<'_, Result<bool, KernelError>>;
@@ -44,7 +48,11 @@ pub trait Kernel: Send + Sync {
     fn disconnect(&self, resource: &str) -> BoxFuture<'_, Result<(), KernelError>>;
 
     /// Connects; with `discard_my_data` this side's changes since the split are given up.
-    fn connect(&self, resource: &str, discard_my_data: bool) -> BoxFuture<'_, Result<(), KernelError>>;
+    fn connect(
+        &self,
+        resource: &str,
+        discard_my_data: bool,
+    ) -> BoxFuture<'_, Result<(), KernelError>>;
 
     /// Detaches, disconnects and forgets the resource and its file; metadata stays on its device.
     fn down(&self, resource: &str) -> BoxFuture<'_, Result<(), KernelError>>;
@@ -68,7 +76,9 @@ pub enum KernelError {
         resource: String,
     },
     /// Exit 17, (-2): no UpToDate data here.
-    #[error("{resource} cannot become Primary: its data is {state} and no UpToDate peer is connected")]
+    #[error(
+        "{resource} cannot become Primary: its data is {state} and no UpToDate peer is connected"
+    )]
     NeedUpToDateData {
         /// DRBD's name of the resource.
         resource: String,

@@ -74,14 +74,39 @@ pub async fn run(process: Process, kernel: SharedKernel) -> Result<(), ProcessEr
     let startup = startup::run(&process, &config, &kernel, &memory);
 
     let of_node = watcher::Config::default()
-        .labels(&format!("{}={}", labels::COMPONENT, components::DRBD_ANCHOR))
+        .labels(&format!(
+            "{}={}",
+            labels::COMPONENT,
+            components::DRBD_ANCHOR
+        ))
         .fields(&format!("spec.nodeName={}", config.node));
-    let anchors = triggers::refs(Api::<Pod>::all(process.client.clone()), of_node, owner, process.shutdown.clone());
-    let kernel_changes = watch::changes(Arc::clone(&kernel), Arc::clone(&memory), process.shutdown.clone());
+    let anchors = triggers::refs(
+        Api::<Pod>::all(process.client.clone()),
+        of_node,
+        owner,
+        process.shutdown.clone(),
+    );
+    let kernel_changes = watch::changes(
+        Arc::clone(&kernel),
+        Arc::clone(&memory),
+        process.shutdown.clone(),
+    );
     let triggers = futures::stream::select(kernel_changes, anchors).boxed();
 
-    let agent = Agent::new(&process, &config.node, Arc::clone(&kernel), Arc::clone(&memory));
-    let work = controller::run(&process, resources, watcher::Config::default(), agent, triggers, CONCURRENCY);
+    let agent = Agent::new(
+        &process,
+        &config.node,
+        Arc::clone(&kernel),
+        Arc::clone(&memory),
+    );
+    let work = controller::run(
+        &process,
+        resources,
+        watcher::Config::default(),
+        agent,
+        triggers,
+        CONCURRENCY,
+    );
     tokio::join!(work, startup);
     Ok(())
 }
@@ -90,6 +115,13 @@ pub async fn run(process: Process, kernel: SharedKernel) -> Result<(), ProcessEr
 fn owner(pod: &Pod) -> Vec<ObjectRef<DRBDResource>> {
     let kind = DRBDResource::kind(&());
     let namespace = pod.namespace().unwrap_or_default();
-    let owners = pod.metadata.owner_references.iter().flatten().filter(|o| o.kind == kind);
-    owners.map(|o| ObjectRef::new(&o.name).within(&namespace)).collect()
+    let owners = pod
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .filter(|o| o.kind == kind);
+    owners
+        .map(|o| ObjectRef::new(&o.name).within(&namespace))
+        .collect()
 }

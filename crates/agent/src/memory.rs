@@ -40,7 +40,10 @@ struct Inner {
 }
 
 pub(crate) fn key(resource: &DRBDResource) -> Key {
-    (resource.namespace().unwrap_or_default(), resource.name_any())
+    (
+        resource.namespace().unwrap_or_default(),
+        resource.name_any(),
+    )
 }
 
 impl Memory {
@@ -52,9 +55,13 @@ impl Memory {
     pub(crate) fn knows(&self, resource: &DRBDResource) {
         let created = resource.metadata.creation_timestamp.as_ref().map(|t| t.0);
         let mut inner = self.lock();
-        inner.claims.insert(key(resource), (created, Claimed::by(resource)));
+        inner
+            .claims
+            .insert(key(resource), (created, Claimed::by(resource)));
         for volume in &resource.spec.volumes {
-            inner.owners.insert(kernel_name(resource, volume), key(resource));
+            inner
+                .owners
+                .insert(kernel_name(resource, volume), key(resource));
         }
     }
 
@@ -86,7 +93,10 @@ impl Memory {
 
     pub(crate) fn applied(&self, names: &[String]) -> BTreeMap<String, Applied> {
         let inner = self.lock();
-        names.iter().filter_map(|n| Some((n.clone(), inner.applied.get(n)?.clone()))).collect()
+        names
+            .iter()
+            .filter_map(|n| Some((n.clone(), inner.applied.get(n)?.clone())))
+            .collect()
     }
 
     pub(crate) fn set_applied(&self, name: &str, applied: Option<Applied>) {

@@ -31,11 +31,21 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    pub(crate) fn new(process: &Process, node: &str, kernel: SharedKernel, memory: Arc<Memory>) -> Self {
+    pub(crate) fn new(
+        process: &Process,
+        node: &str,
+        kernel: SharedKernel,
+        memory: Arc<Memory>,
+    ) -> Self {
         Self {
             client: process.client.clone(),
             clock: process.clock.clone(),
-            recorder: Recorder::new(process.client.clone(), managers::NODE_AGENT, &process.identity, process.clock.clone()),
+            recorder: Recorder::new(
+                process.client.clone(),
+                managers::NODE_AGENT,
+                &process.identity,
+                process.clock.clone(),
+            ),
             node: node.into(),
             kernel,
             memory,
@@ -46,17 +56,23 @@ impl Agent {
     async fn read(&self, object: &DRBDResource) -> Result<Option<DRBDResource>, ReconcileError> {
         let (namespace, name) = key(object);
         let api: Api<DRBDResource> = Api::namespaced(self.client.clone(), &namespace);
-        let live = api.get_opt(&name).await.during(format!("reading DRBDResource {namespace}/{name}"))?;
+        let live = api
+            .get_opt(&name)
+            .await
+            .during(format!("reading DRBDResource {namespace}/{name}"))?;
         Ok(live.filter(|r| r.spec.node_name.as_deref() == Some(self.node.as_str())))
     }
 
     async fn tell(&self, seen: &Observed, decision: &Decision) -> Result<(), ReconcileError> {
         let (namespace, name) = key(&seen.resource);
         let api: Api<DRBDResource> = Api::namespaced(self.client.clone(), &namespace);
-        let status = serde_json::to_value(&decision.status).map_err(|e| ReconcileError::new(e.to_string()))?;
+        let status = serde_json::to_value(&decision.status)
+            .map_err(|e| ReconcileError::new(e.to_string()))?;
         let wrote = apply::ensure_status(&api, managers::NODE_AGENT, &seen.resource, &status)
             .await
-            .during(format!("writing the status of DRBDResource {namespace}/{name}"))?;
+            .during(format!(
+                "writing the status of DRBDResource {namespace}/{name}"
+            ))?;
         if wrote {
             self.memory.wrote(&(namespace, name), self.clock.now());
             for note in &decision.notes {
@@ -83,14 +99,30 @@ impl Reconciler<DRBDResource> for Agent {
                 return Ok(Requeue::Change);
             };
             self.memory.knows(&resource);
-            let mut seen = observe::observe(&self.client, &self.kernel, &self.memory, resource, &self.node).await?;
+            let mut seen = observe::observe(
+                &self.client,
+                &self.kernel,
+                &self.memory,
+                resource,
+                &self.node,
+            )
+            .await?;
             let now = self.clock.now();
             let decision = node::decide(&seen, now);
             if decision.steps.is_empty() {
                 self.tell(&seen, &decision).await?;
                 return Ok(decision.requeue.into());
             }
-            match act::act(&self.client, &self.kernel, &self.memory, &seen.resource, &decision.steps, now).await {
+            match act::act(
+                &self.client,
+                &self.kernel,
+                &self.memory,
+                &seen.resource,
+                &decision.steps,
+                now,
+            )
+            .await
+            {
                 Ok(()) if decision.steps.contains(&Step::RemoveFinalizer) => {
                     self.memory.forgets(&key(&object));
                     return Ok(Requeue::Change);

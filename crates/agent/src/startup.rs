@@ -25,7 +25,12 @@ const EFFECT: &str = "NoSchedule";
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Guards the node until DRBD has converged on it.
-pub(crate) async fn run(process: &Process, config: &Config, kernel: &SharedKernel, memory: &Memory) {
+pub(crate) async fn run(
+    process: &Process,
+    config: &Config,
+    kernel: &SharedKernel,
+    memory: &Memory,
+) {
     tokio::select! {
         biased;
         () = process.shutdown.cancelled() => {}
@@ -47,7 +52,9 @@ async fn guard(process: &Process, config: &Config, kernel: &SharedKernel, memory
                         }
                         return;
                     }
-                    Err(error) => tracing::warn!(%error, "cannot remove the startup taint; it is tried again in {} s", PAUSE.as_secs()),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot remove the startup taint; it is tried again in {} s", PAUSE.as_secs())
+                    }
                 }
             }
             Ok(_) => {
@@ -55,7 +62,9 @@ async fn guard(process: &Process, config: &Config, kernel: &SharedKernel, memory
                     tracing::warn!(%error, "cannot set the startup taint; it is tried again in {} s", PAUSE.as_secs());
                 }
             }
-            Err(error) => tracing::warn!(%error, "cannot tell whether DRBD has converged; it is looked at again in {} s", PAUSE.as_secs()),
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell whether DRBD has converged; it is looked at again in {} s", PAUSE.as_secs())
+            }
         }
         tokio::select! {
             biased;
@@ -72,16 +81,31 @@ async fn guard(process: &Process, config: &Config, kernel: &SharedKernel, memory
 }
 
 /// Resources of this node that have not converged.
-async fn look(process: &Process, config: &Config, kernel: &SharedKernel, memory: &Memory) -> kube::Result<Vec<String>> {
-    let all = Api::<DRBDResource>::all(process.client.clone()).list(&ListParams::default()).await?;
-    let bound: Vec<&DRBDResource> = all.items.iter().filter(|r| r.spec.node_name.as_deref() == Some(config.node.as_str())).collect();
+async fn look(
+    process: &Process,
+    config: &Config,
+    kernel: &SharedKernel,
+    memory: &Memory,
+) -> kube::Result<Vec<String>> {
+    let all = Api::<DRBDResource>::all(process.client.clone())
+        .list(&ListParams::default())
+        .await?;
+    let bound: Vec<&DRBDResource> = all
+        .items
+        .iter()
+        .filter(|r| r.spec.node_name.as_deref() == Some(config.node.as_str()))
+        .collect();
     // What the kernel does not tell has not converged.
     let states = kernel.status().await.unwrap_or_default();
     let mut waiting = Vec::new();
     for resource in bound {
         memory.knows(resource);
         if !converged(resource, &states) {
-            waiting.push(format!("{}/{}", resource.namespace().unwrap_or_default(), resource.name_any()));
+            waiting.push(format!(
+                "{}/{}",
+                resource.namespace().unwrap_or_default(),
+                resource.name_any()
+            ));
         }
     }
     Ok(waiting)
@@ -93,7 +117,11 @@ async fn set_taint(process: &Process, config: &Config, wanted: bool) -> kube::Re
     let Some(node) = api.get_opt(&config.node).await? else {
         return Ok(None);
     };
-    let mut all = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
+    let mut all = node
+        .spec
+        .as_ref()
+        .and_then(|s| s.taints.clone())
+        .unwrap_or_default();
     let ours = |t: &Taint| t.key == taints::NOT_READY && t.effect == EFFECT;
     if all.iter().any(ours) == wanted {
         return Ok(Some(node));
@@ -108,13 +136,21 @@ async fn set_taint(process: &Process, config: &Config, wanted: bool) -> kube::Re
         all.retain(|t| !ours(t));
     }
     // The list is replaced as a whole: whoever changed it meanwhile must not be undone.
-    let patch = json!({"metadata": {"resourceVersion": node.resource_version()}, "spec": {"taints": all}});
-    apply::merge(&api, &config.node, managers::NODE_AGENT, &patch).await.map(Some)
+    let patch =
+        json!({"metadata": {"resourceVersion": node.resource_version()}, "spec": {"taints": all}});
+    apply::merge(&api, &config.node, managers::NODE_AGENT, &patch)
+        .await
+        .map(Some)
 }
 
 async fn tell(process: &Process, config: &Config, node: &Option<Node>, waiting: &[String]) {
     let Some(node) = node else { return };
-    let recorder = Recorder::new(process.client.clone(), managers::NODE_AGENT, &process.identity, process.clock.clone());
+    let recorder = Recorder::new(
+        process.client.clone(),
+        managers::NODE_AGENT,
+        &process.identity,
+        process.clock.clone(),
+    );
     let note = Note::warning(
         "StartupDeadline",
         format!(

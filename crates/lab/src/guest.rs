@@ -140,7 +140,13 @@ impl Ledger {
     }
 
     /// Checks bytes against what was acknowledged. `blocks` is the size of the disk.
-    pub fn verify(&self, vm: &str, disk: &str, read: impl Fn(u64) -> Option<Bytes>, blocks: u64) -> Verdict {
+    pub fn verify(
+        &self,
+        vm: &str,
+        disk: &str,
+        read: impl Fn(u64) -> Option<Bytes>,
+        blocks: u64,
+    ) -> Verdict {
         let inner = self.lock();
         let account = inner.accounts.get(&(vm.to_string(), disk.to_string()));
         let acknowledged = account.map_or(0, |a| a.acknowledged);
@@ -164,13 +170,19 @@ impl Ledger {
 
     /// Times of more than a second without an acknowledged write between the first and the last.
     pub fn gaps(&self, vm: &str) -> Vec<Gap> {
-        self.lock().times.get(vm).map_or_else(Vec::new, |t| t.gaps.clone())
+        self.lock()
+            .times
+            .get(vm)
+            .map_or_else(Vec::new, |t| t.gaps.clone())
     }
 
     fn acknowledge(&self, vm: &str, disk: &str, number: u64) {
         let now = Instant::now();
         let mut inner = self.lock();
-        let account = inner.accounts.entry((vm.to_string(), disk.to_string())).or_default();
+        let account = inner
+            .accounts
+            .entry((vm.to_string(), disk.to_string()))
+            .or_default();
         account.acknowledged = account.acknowledged.max(number);
         let times = inner.times.entry(vm.to_string()).or_insert_with(|| Times {
             first: now,
@@ -189,8 +201,13 @@ impl Ledger {
     /// A guest has read its disk: what is gone now is noted before it writes over the traces.
     fn booted(&self, vm: &str, disk: &str, numbers: &BTreeMap<u64, u64>, ring: u64) {
         let mut inner = self.lock();
-        let account = inner.accounts.entry((vm.to_string(), disk.to_string())).or_default();
-        let (_, gone, _) = check(account.acknowledged, ring, |block| numbers.get(&block).copied());
+        let account = inner
+            .accounts
+            .entry((vm.to_string(), disk.to_string()))
+            .or_default();
+        let (_, gone, _) = check(account.acknowledged, ring, |block| {
+            numbers.get(&block).copied()
+        });
         account.lost.extend(gone);
     }
 }
@@ -228,7 +245,8 @@ fn print(number: u64, vm: &str, disk: &str) -> Bytes {
 
 fn parse(block: &[u8], vm: &str, disk: &str) -> Option<u64> {
     let number = u64::from_be_bytes(block.get(..8)?.try_into().ok()?);
-    (block.len() == BLOCK_BYTES && block.get(8..40)? == checksum(number, vm, disk)).then_some(number)
+    (block.len() == BLOCK_BYTES && block.get(8..40)? == checksum(number, vm, disk))
+        .then_some(number)
 }
 
 fn checksum(number: u64, vm: &str, disk: &str) -> [u8; 32] {
@@ -238,7 +256,13 @@ fn checksum(number: u64, vm: &str, disk: &str) -> [u8; 32] {
 /// Runs a VM until `stop`: boots (looks for the highest number on each disk, as a guest replays its
 /// journal), then writes the next number to one disk after the other, one each `every`. An I/O error
 /// is tried again. Dropping the disks closes them.
-pub async fn run(vm: &str, disks: Vec<(String, Disk)>, every: Duration, ledger: Ledger, stop: CancellationToken) {
+pub async fn run(
+    vm: &str,
+    disks: Vec<(String, Disk)>,
+    every: Duration,
+    ledger: Ledger,
+    stop: CancellationToken,
+) {
     tokio::select! {
         biased;
         () = stop.cancelled() => {}

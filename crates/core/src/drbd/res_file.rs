@@ -21,12 +21,24 @@ pub fn render(resources: &[ResourceConfig]) -> String {
 
 fn section(file: &mut String, r: &ResourceConfig) -> std::fmt::Result {
     writeln!(file, "\nresource {} {{", quoted(&r.name))?;
-    writeln!(file, "    options {{ auto-promote no; on-no-data-accessible suspend-io; }}")?;
-    writeln!(file, "    disk {{ on-io-error detach; c-min-rate {}k;{} }}", r.resync_rate.min_kibps, most(r.resync_rate.max_kibps))?;
+    writeln!(
+        file,
+        "    options {{ auto-promote no; on-no-data-accessible suspend-io; }}"
+    )?;
+    writeln!(
+        file,
+        "    disk {{ on-io-error detach; c-min-rate {}k;{} }}",
+        r.resync_rate.min_kibps,
+        most(r.resync_rate.max_kibps)
+    )?;
     writeln!(file, "    net {{")?;
     writeln!(file, "        protocol {};", r.protocol)?;
     writeln!(file, "        cram-hmac-alg sha256;")?;
-    writeln!(file, "        shared-secret {};", quoted(r.shared_secret.reveal()))?;
+    writeln!(
+        file,
+        "        shared-secret {};",
+        quoted(r.shared_secret.reveal())
+    )?;
     writeln!(file, "        fencing resource-only;")?;
     writeln!(file, "        after-sb-0pri disconnect;")?;
     writeln!(file, "        after-sb-1pri disconnect;")?;
@@ -34,17 +46,34 @@ fn section(file: &mut String, r: &ResourceConfig) -> std::fmt::Result {
     writeln!(file, "        rr-conflict retry-connect;")?;
     writeln!(file, "        ping-int {};", r.net.ping_interval_seconds)?;
     writeln!(file, "        ping-timeout {};", r.net.ping_timeout_tenths)?;
-    writeln!(file, "        connect-int {};", r.net.connect_interval_seconds)?;
+    writeln!(
+        file,
+        "        connect-int {};",
+        r.net.connect_interval_seconds
+    )?;
     writeln!(file, "        timeout {};", r.net.timeout_tenths)?;
-    writeln!(file, "        verify-alg {};", quoted(&r.net.verify_algorithm))?;
-    writeln!(file, "        csums-alg {};", quoted(&r.net.csums_algorithm))?;
+    writeln!(
+        file,
+        "        verify-alg {};",
+        quoted(&r.net.verify_algorithm)
+    )?;
+    writeln!(
+        file,
+        "        csums-alg {};",
+        quoted(&r.net.csums_algorithm)
+    )?;
     writeln!(file, "    }}")?;
-    // Both sides name their devices alike as far as this node's file goes: a peer's devices are
-    // read from its own file, but the parser wants them here too.
+    // The parser wants devices in the peer's section too; each node uses those of its own alone.
     for host in ordered(r) {
         writeln!(file, "    on {} {{", quoted(&host.node))?;
         writeln!(file, "        node-id {};", host.node_id)?;
-        writeln!(file, "        address {} {}:{};", family(&host.address), literal(&host.address), host.port)?;
+        writeln!(
+            file,
+            "        address {} {}:{};",
+            family(&host.address),
+            literal(&host.address),
+            host.port
+        )?;
         writeln!(
             file,
             "        volume 0 {{ device minor {}; disk {}; meta-disk {}; }}",
@@ -54,7 +83,13 @@ fn section(file: &mut String, r: &ResourceConfig) -> std::fmt::Result {
         )?;
         writeln!(file, "    }}")?;
     }
-    writeln!(file, "    connection-mesh {{ hosts {} {}; }}", quoted(&r.local.node), quoted(&r.peer.node))?;
+    let [first, second] = ordered(r);
+    writeln!(
+        file,
+        "    connection-mesh {{ hosts {} {}; }}",
+        quoted(&first.node),
+        quoted(&second.node)
+    )?;
     writeln!(file, "}}")
 }
 
@@ -71,11 +106,22 @@ fn ordered(r: &ResourceConfig) -> [&Host; 2] {
 fn most(kibps: i64) -> String {
     // The greatest that drbdadm takes: 4 GiB/s.
     const GREATEST: i64 = 4_194_304;
-    format!(" c-max-rate {}k;", if kibps == 0 { GREATEST } else { kibps.min(GREATEST) })
+    format!(
+        " c-max-rate {}k;",
+        if kibps == 0 {
+            GREATEST
+        } else {
+            kibps.min(GREATEST)
+        }
+    )
 }
 
 fn family(address: &str) -> &'static str {
-    if address.contains(':') { "ipv6" } else { "ipv4" }
+    if address.contains(':') {
+        "ipv6"
+    } else {
+        "ipv4"
+    }
 }
 
 fn literal(address: &str) -> String {
@@ -89,4 +135,59 @@ fn literal(address: &str) -> String {
 /// A keyword or a `:` unquoted would fail; inside quotes only backslash and quote are special.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drbd::model::Secret;
+    use farshore_api::drbd::Protocol;
+
+    fn config() -> ResourceConfig {
+        let host = |cluster: &str, node: &str, node_id, address: &str| Host {
+            cluster: cluster.into(),
+            node: node.into(),
+            node_id,
+            address: address.into(),
+            port: 7003,
+        };
+        ResourceConfig {
+            name: "drbd-shop-db01-1a2b3c4d".into(),
+            minor: 1003,
+            protocol: Protocol::C,
+            shared_secret: Secret::from("a \"quoted\" \\ one"),
+            local: host("west", "west-1", 1, "fd00::2"),
+            peer: host("east", "east-1", 0, "fd00::1"),
+            disk: "/dev/disk/by-id/data".into(),
+            meta_disk: "/dev/disk/by-id/meta".into(),
+            net: Default::default(),
+            resync_rate: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_file_is_printed_as_drbdadm_reads_it() {
+        let mut second = config();
+        second.name.push_str("-v1");
+        second.minor = 1004;
+        second.disk.push('1');
+        second.meta_disk.push('1');
+        for (host, address) in [
+            (&mut second.local, "10.2.0.1"),
+            (&mut second.peer, "10.1.0.1"),
+        ] {
+            host.address = address.into();
+            host.port = 7004;
+        }
+        insta::assert_snapshot!(render(&[config(), second]));
+    }
+
+    #[test]
+    fn debug_does_not_show_the_secret() {
+        let text = format!("{:?}", config());
+        assert!(
+            text.contains("shared_secret: ***") && !text.contains("quoted"),
+            "{text}"
+        );
+    }
 }

@@ -30,7 +30,12 @@ enum Progress {
 }
 
 impl Device {
-    pub(crate) fn open(shared: &Arc<Shared>, place: &Place, minor: i32, by: &str) -> Result<Self, KernelError> {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        place: &Place,
+        minor: i32,
+        by: &str,
+    ) -> Result<Self, KernelError> {
         let mut state = shared.lock();
         let handle = state.number();
         let found = state
@@ -115,7 +120,11 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        if let Some(resource) = state.resources.get_mut(&self.key).filter(|r| r.life == self.life) {
+        if let Some(resource) = state
+            .resources
+            .get_mut(&self.key)
+            .filter(|r| r.life == self.life)
+        {
             resource.openers.remove(&self.handle);
             state.touch(&self.key.0);
         }
@@ -199,7 +208,13 @@ fn given_up(state: &State, key: &Key, life: u64, number: u64) -> io::Result<bool
     Ok(true)
 }
 
-fn deliver(state: &mut State, key: &Key, life: u64, block: u64, number: u64) -> io::Result<Progress> {
+fn deliver(
+    state: &mut State,
+    key: &Key,
+    life: u64,
+    block: u64,
+    number: u64,
+) -> io::Result<Progress> {
     if given_up(state, key, life, number)? {
         return Ok(Progress::Done);
     }
@@ -217,7 +232,13 @@ fn deliver(state: &mut State, key: &Key, life: u64, block: u64, number: u64) -> 
     Ok(Progress::Sent(number))
 }
 
-fn acknowledge(state: &mut State, key: &Key, life: u64, _block: u64, number: u64) -> io::Result<Progress> {
+fn acknowledge(
+    state: &mut State,
+    key: &Key,
+    life: u64,
+    _block: u64,
+    number: u64,
+) -> io::Result<Progress> {
     if given_up(state, key, life, number)? {
         return Ok(Progress::Done);
     }

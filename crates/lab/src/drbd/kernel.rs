@@ -42,7 +42,10 @@ impl NodeKernel {
         if self.shared.lock().node_up(&self.place) {
             Ok(())
         } else {
-            Err(KernelError::Other(format!("node {} is down", self.place.node)))
+            Err(KernelError::Other(format!(
+                "node {} is down",
+                self.place.node
+            )))
         }
     }
 
@@ -57,7 +60,10 @@ impl NodeKernel {
             .ok_or_else(|| KernelError::Other(format!("{device}: no such block device on {node}")))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> Result<T, KernelError>) -> Result<T, KernelError> {
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<T, KernelError>,
+    ) -> Result<T, KernelError> {
         self.up()?;
         self.shared.change(change)
     }
@@ -93,9 +99,16 @@ impl Kernel for NodeKernel {
         })
     }
 
-    fn volume_device(&self, pod_uid: &str, pv_name: &str) -> BoxFuture<'_, Result<Option<String>, KernelError>> {
+    fn volume_device(
+        &self,
+        pod_uid: &str,
+        pv_name: &str,
+    ) -> BoxFuture<'_, Result<Option<String>, KernelError>> {
         let (cluster, node) = (&self.place.cluster, &self.place.node);
-        let there = self.shared.storage.attached(cluster, node, pod_uid, pv_name)
+        let there = self
+            .shared
+            .storage
+            .attached(cluster, node, pod_uid, pv_name)
             && self.shared.storage.volume(cluster, pv_name).is_some();
         let device = there.then(|| format!("{DEVICES}{pv_name}"));
         Box::pin(async move {
@@ -119,7 +132,10 @@ impl Kernel for NodeKernel {
             let meta = self.volume(&config.meta_disk)?;
             self.change(|state| {
                 if state.resource(&self.key(&config.name)).is_ok() {
-                    return Err(KernelError::Other(format!("Device '{}' is configured!", config.minor)));
+                    return Err(KernelError::Other(format!(
+                        "Device '{}' is configured!",
+                        config.minor
+                    )));
                 }
                 meta.metadata(|slot| *slot = Some(Metadata::fresh(data.blocks())));
                 Ok(())
@@ -162,11 +178,13 @@ impl Kernel for NodeKernel {
         Box::pin(async move { self.change(|state| state.disconnect(&key)) })
     }
 
-    fn connect(&self, resource: &str, discard_my_data: bool) -> BoxFuture<'_, Result<(), KernelError>> {
+    fn connect(
+        &self,
+        resource: &str,
+        discard_my_data: bool,
+    ) -> BoxFuture<'_, Result<(), KernelError>> {
         let key = self.key(resource);
-        Box::pin(async move {
-            self.change(|state| state.connect(&key, discard_my_data))
-        })
+        Box::pin(async move { self.change(|state| state.connect(&key, discard_my_data)) })
     }
 
     fn down(&self, resource: &str) -> BoxFuture<'_, Result<(), KernelError>> {

@@ -22,7 +22,9 @@ impl State {
         let mut connections = std::mem::take(&mut self.connections);
         for (id, connection) in &mut connections {
             let here = connection.sides.each_ref().map(|side| {
-                self.resources.get(side).is_some_and(|r| r.connection == Some(*id))
+                self.resources
+                    .get(side)
+                    .is_some_and(|r| r.connection == Some(*id))
             });
             if here == [true, true] && self.link_up {
                 connection.silent_since = None;
@@ -31,7 +33,11 @@ impl State {
             let since = *connection.silent_since.get_or_insert(now);
             // A node that is up again refuses the packets of the life before: noticed at once.
             let refused = self.link_up
-                && connection.sides.iter().zip(here).all(|((place, _), here)| here || self.node_up(place));
+                && connection
+                    .sides
+                    .iter()
+                    .zip(here)
+                    .all(|((place, _), here)| here || self.node_up(place));
             if refused || now >= since + self.options.peer_timeout || here == [false, false] {
                 lost.push(*id);
             }
@@ -46,7 +52,10 @@ impl State {
     /// Sides that reach each other tell of their role and disk.
     fn hear(&mut self) {
         let mut connections = std::mem::take(&mut self.connections);
-        for connection in connections.values_mut().filter(|c| c.silent_since.is_none()) {
+        for connection in connections
+            .values_mut()
+            .filter(|c| c.silent_since.is_none())
+        {
             for (side, heard) in connection.sides.iter().zip(&mut connection.heard) {
                 if let Some(resource) = self.resources.get(side) {
                     *heard = (resource.role, resource.disk());
@@ -77,7 +86,11 @@ impl State {
         let [a, b] = &connection.sides;
         let [(role_a, _), (role_b, _)] = connection.heard;
         for (side, peer_role) in [(a, role_b), (b, role_a)] {
-            if self.resources.get(side).is_some_and(|r| r.connection == Some(id)) {
+            if self
+                .resources
+                .get(side)
+                .is_some_and(|r| r.connection == Some(id))
+            {
                 self.leave(side, goodbye, peer_role);
             }
         }
@@ -147,7 +160,9 @@ impl State {
         let (Some(own), Some(peer)) = (self.resources.get(a), self.resources.get(b)) else {
             return;
         };
-        if own.config.shared_secret != peer.config.shared_secret || own.config.protocol != peer.config.protocol {
+        if own.config.shared_secret != peer.config.shared_secret
+            || own.config.protocol != peer.config.protocol
+        {
             return self.stand_alone(a, b, false);
         }
         let mut meeting = own.md(|m| m.clone());
@@ -174,7 +189,10 @@ impl State {
         // Two Primaries are refused, and so is a Primary with good data that would have to give
         // it up; both go on trying (`rr-conflict retry-connect`).
         let two_primaries = own.role == Role::Primary && peer.role == Role::Primary;
-        if two_primaries || target.is_some_and(|t| t.role == Role::Primary && t.disk() != DiskState::Inconsistent) {
+        if two_primaries
+            || target
+                .is_some_and(|t| t.role == Role::Primary && t.disk() != DiskState::Inconsistent)
+        {
             return;
         }
         self.join(a, b, verdict, &meeting.dirty, now);
@@ -182,7 +200,12 @@ impl State {
 
     fn join(&mut self, a: &Key, b: &Key, verdict: Meeting, dirty: &Bitmap, now: Instant) {
         let id = self.number();
-        let blocks = [a, b].iter().filter_map(|k| self.resources.get(*k)).map(|r| r.blocks).min().unwrap_or(0);
+        let blocks = [a, b]
+            .iter()
+            .filter_map(|k| self.resources.get(*k))
+            .map(|r| r.blocks)
+            .min()
+            .unwrap_or(0);
         for key in [a, b] {
             if let Some(side) = self.resources.get_mut(key) {
                 side.blocks = blocks;

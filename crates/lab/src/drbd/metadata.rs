@@ -222,7 +222,11 @@ mod tests {
         b.begin_target(12);
         assert_eq!(meet(&a, &b), Meeting::Source { full: false });
         b.branch(13);
-        assert_eq!(meet(&a, &b), Meeting::SplitBrain, "the target went on alone");
+        assert_eq!(
+            meet(&a, &b),
+            Meeting::SplitBrain,
+            "the target went on alone"
+        );
     }
 
     #[test]

@@ -86,14 +86,24 @@ impl World {
     pub fn kernel(&self, cluster: &str, node: &str) -> SharedKernel {
         let place = Place::new(cluster, node);
         let version = self.shared.lock().subscribe(&place);
-        Arc::new(kernel::NodeKernel::new(Arc::clone(&self.shared), place, version))
+        Arc::new(kernel::NodeKernel::new(
+            Arc::clone(&self.shared),
+            place,
+            version,
+        ))
     }
 
     /// Opens a device, as QEMU does for a VM's disk; `by` names who does.
     ///
     /// # Errors
     /// `NotFound` if the node has no such device, `Other` unless its role is Primary.
-    pub fn open(&self, cluster: &str, node: &str, minor: i32, by: &str) -> Result<Device, KernelError> {
+    pub fn open(
+        &self,
+        cluster: &str,
+        node: &str,
+        minor: i32,
+        by: &str,
+    ) -> Result<Device, KernelError> {
         Device::open(&self.shared, &Place::new(cluster, node), minor, by)
     }
 

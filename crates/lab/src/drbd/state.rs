@@ -56,7 +56,10 @@ impl Resource {
     /// Looks at or changes the metadata on its device.
     pub(crate) fn md<T>(&self, look: impl FnOnce(&mut Metadata) -> T) -> T {
         self.meta.metadata(|slot| {
-            look(slot.as_mut().expect("a resource is attached only to a device that carries metadata"))
+            look(
+                slot.as_mut()
+                    .expect("a resource is attached only to a device that carries metadata"),
+            )
         })
     }
 
@@ -77,11 +80,19 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn other(&self, key: &Key) -> &Key {
-        if self.sides[0] == *key { &self.sides[1] } else { &self.sides[0] }
+        if self.sides[0] == *key {
+            &self.sides[1]
+        } else {
+            &self.sides[0]
+        }
     }
 
     fn heard_of_other(&self, key: &Key) -> (Role, DiskState) {
-        if self.sides[0] == *key { self.heard[1] } else { self.heard[0] }
+        if self.sides[0] == *key {
+            self.heard[1]
+        } else {
+            self.heard[0]
+        }
     }
 }
 
@@ -147,15 +158,19 @@ impl State {
     }
 
     pub(crate) fn resource(&self, key: &Key) -> Result<&Resource, KernelError> {
-        self.resources.get(key).ok_or_else(|| KernelError::NotFound {
-            resource: key.1.clone(),
-        })
+        self.resources
+            .get(key)
+            .ok_or_else(|| KernelError::NotFound {
+                resource: key.1.clone(),
+            })
     }
 
     fn resource_mut(&mut self, key: &Key) -> Result<&mut Resource, KernelError> {
-        self.resources.get_mut(key).ok_or_else(|| KernelError::NotFound {
-            resource: key.1.clone(),
-        })
+        self.resources
+            .get_mut(key)
+            .ok_or_else(|| KernelError::NotFound {
+                resource: key.1.clone(),
+            })
     }
 
     /// The other end of a connection that works in both directions right now.
@@ -168,11 +183,20 @@ impl State {
     /// Whether the connection that a side believes in does not answer: what it asks its peer now
     /// waits until the peer answers again or counts as gone.
     pub(crate) fn in_doubt(&self, key: &Key) -> bool {
-        self.resources.get(key).is_some_and(|r| r.connection.is_some()) && self.reachable_peer(key).is_none()
+        self.resources
+            .get(key)
+            .is_some_and(|r| r.connection.is_some())
+            && self.reachable_peer(key).is_none()
     }
 
     /// Attaches and starts to connect, or takes over a changed configuration.
-    pub(crate) fn adjust(&mut self, place: &Place, config: &ResourceConfig, data: Volume, meta: Volume) -> Result<(), KernelError> {
+    pub(crate) fn adjust(
+        &mut self,
+        place: &Place,
+        config: &ResourceConfig,
+        data: Volume,
+        meta: Volume,
+    ) -> Result<(), KernelError> {
         let key = (place.clone(), config.name.clone());
         self.check(&key, config)?;
         if let Some(resource) = self.resources.get_mut(&key) {
@@ -220,12 +244,21 @@ impl State {
                 config.local.node, place.node
             )));
         }
-        for (_, other) in self.resources.iter().filter(|((on, other), _)| on == place && other != name) {
+        for (_, other) in self
+            .resources
+            .iter()
+            .filter(|((on, other), _)| on == place && other != name)
+        {
             if other.config.minor == config.minor {
-                return Err(KernelError::Other(format!("{name}: Failure: (161) Minor or volume exists already (delete it first)")));
+                return Err(KernelError::Other(format!(
+                    "{name}: Failure: (161) Minor or volume exists already (delete it first)"
+                )));
             }
             if other.config.disk == config.disk || other.config.meta_disk == config.meta_disk {
-                return Err(KernelError::Other(format!("{name}: Failure: (104) Can not open backing device: in use by {}", other.config.name)));
+                return Err(KernelError::Other(format!(
+                    "{name}: Failure: (104) Can not open backing device: in use by {}",
+                    other.config.name
+                )));
             }
         }
         Ok(())
@@ -239,10 +272,13 @@ impl State {
         }
         let peer = self.reachable_peer(key);
         if peer.is_some_and(|p| p.role == Role::Primary) {
-            return Err(KernelError::PeerIsPrimary { resource: key.1.clone() });
+            return Err(KernelError::PeerIsPrimary {
+                resource: key.1.clone(),
+            });
         }
         let disk = own.disk();
-        let readable = disk == DiskState::UpToDate || peer.is_some_and(|p| p.disk() == DiskState::UpToDate);
+        let readable =
+            disk == DiskState::UpToDate || peer.is_some_and(|p| p.disk() == DiskState::UpToDate);
         if !readable && !force {
             return Err(KernelError::NeedUpToDateData {
                 resource: key.1.clone(),
@@ -250,7 +286,10 @@ impl State {
             });
         }
         let alone = peer.is_none();
-        let peer_key = own.connection.and_then(|id| self.connections.get(&id)).map(|c| c.other(key).clone());
+        let peer_key = own
+            .connection
+            .and_then(|id| self.connections.get(&id))
+            .map(|c| c.other(key).clone());
         let generation = self.number();
         let own = self.resource_mut(key)?;
         own.role = Role::Primary;
@@ -290,7 +329,9 @@ impl State {
 
     /// Whether writes are under way; their device may be closed already.
     pub(crate) fn busy(&self, key: &Key) -> bool {
-        self.resources.get(key).is_some_and(|r| r.md(|m| !m.active.is_empty()))
+        self.resources
+            .get(key)
+            .is_some_and(|r| r.md(|m| !m.active.is_empty()))
     }
 
     /// Becomes Secondary; the caller has seen that nobody has it open and nothing is under way.
@@ -301,7 +342,10 @@ impl State {
         }
         own.role = Role::Secondary;
         own.md(|m| m.primary = false);
-        let peer = own.connection.and_then(|id| self.connections.get(&id)).map(|c| c.other(key).clone());
+        let peer = own
+            .connection
+            .and_then(|id| self.connections.get(&id))
+            .map(|c| c.other(key).clone());
         self.touch(&key.0);
         if let Some(peer) = peer {
             self.touch(&peer.0);
@@ -362,7 +406,9 @@ impl State {
     fn describe(&self, key: &Key, own: &Resource) -> ResourceState {
         let connection = own.connection.and_then(|id| self.connections.get(&id));
         // What was heard last is believed until the peer counts as gone.
-        let (peer_role, peer_disk) = connection.map_or((Role::Unknown, DiskState::DUnknown), |c| c.heard_of_other(key));
+        let (peer_role, peer_disk) = connection.map_or((Role::Unknown, DiskState::DUnknown), |c| {
+            c.heard_of_other(key)
+        });
         let sync = connection.and_then(|c| c.sync.as_ref());
         let dirty = own.md(|m| m.dirty.count());
         let (total, left) = match sync {
@@ -400,7 +446,12 @@ impl State {
         let timeout: Duration = self.options.peer_timeout;
         self.connections
             .values()
-            .flat_map(|c| [c.silent_since.map(|s| s + timeout), c.sync.as_ref().map(|s| s.next)])
+            .flat_map(|c| {
+                [
+                    c.silent_since.map(|s| s + timeout),
+                    c.sync.as_ref().map(|s| s.next),
+                ]
+            })
             .flatten()
             .min()
     }
@@ -417,18 +468,24 @@ pub(crate) fn percent(total: u64, left: u64) -> i32 {
         return 100;
     }
     let done = total.saturating_sub(left);
-    i32::try_from(done * 100 / total.max(1)).unwrap_or(99).min(99)
+    i32::try_from(done * 100 / total.max(1))
+        .unwrap_or(99)
+        .min(99)
 }
 
 /// Reads the metadata as after a boot: what a crash left behind is made good. Gives the size in
 /// blocks.
 fn attach(data: &Volume, meta: &Volume) -> Result<u64, KernelError> {
     let Some(served) = served_blocks(meta.blocks()) else {
-        return Err(KernelError::Other("Failure: (112) Meta device too small.".into()));
+        return Err(KernelError::Other(
+            "Failure: (112) Meta device too small.".into(),
+        ));
     };
     meta.metadata(|slot| {
         let Some(m) = slot else {
-            return Err(KernelError::Other("Failure: (119) No valid meta-data signature found.".into()));
+            return Err(KernelError::Other(
+                "Failure: (119) No valid meta-data signature found.".into(),
+            ));
         };
         if std::mem::take(&mut m.primary) {
             m.crashed_primary = true;

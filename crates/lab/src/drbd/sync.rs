@@ -21,12 +21,25 @@ pub(crate) struct Resync {
 }
 
 impl State {
-    pub(crate) fn begin_sync(&mut self, id: u64, source: &Key, target: &Key, full: bool, dirty: &Bitmap, now: Instant) {
+    pub(crate) fn begin_sync(
+        &mut self,
+        id: u64,
+        source: &Key,
+        target: &Key,
+        full: bool,
+        dirty: &Bitmap,
+        now: Instant,
+    ) {
         let generation = self.generation();
-        let (Some(from), Some(to)) = (self.resources.get(source), self.resources.get(target)) else {
+        let (Some(from), Some(to)) = (self.resources.get(source), self.resources.get(target))
+        else {
             return;
         };
-        let dirty = if full { Bitmap::all(from.blocks) } else { dirty.clone() };
+        let dirty = if full {
+            Bitmap::all(from.blocks)
+        } else {
+            dirty.clone()
+        };
         let total = dirty.count();
         from.md(|m| {
             m.begin_source(generation);
@@ -80,7 +93,10 @@ impl State {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            let reachable = self.connections.get(&id).is_some_and(|c| c.silent_since.is_none());
+            let reachable = self
+                .connections
+                .get(&id)
+                .is_some_and(|c| c.silent_since.is_none());
             let budget = (self.options.sync_bytes_per_second / 10 / BLOCK_BYTES as u64).max(1);
             if let Some(sync) = self.connections.get_mut(&id).and_then(|c| c.sync.as_mut()) {
                 sync.next = now + TICK;
@@ -100,7 +116,8 @@ impl State {
         };
         let total = sync.total;
         let (source, target) = (sync.source.clone(), connection.other(&sync.source).clone());
-        let (Some(from), Some(to)) = (self.resources.get(&source), self.resources.get(&target)) else {
+        let (Some(from), Some(to)) = (self.resources.get(&source), self.resources.get(&target))
+        else {
             return;
         };
         let before = percent(total, from.md(|m| m.dirty.count()));
@@ -138,7 +155,10 @@ impl State {
             return;
         };
         let target = connection.other(&sync.source).clone();
-        let (Some(from), Some(to)) = (self.resources.get(&sync.source), self.resources.get(&target)) else {
+        let (Some(from), Some(to)) = (
+            self.resources.get(&sync.source),
+            self.resources.get(&target),
+        ) else {
             return;
         };
         let current = from.md(|m| {

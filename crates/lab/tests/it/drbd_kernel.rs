@@ -1,5 +1,7 @@
 //! Tours through the states of the simulated DRBD, each held against what DRBD 9 shows.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use farshore_agent::kernel::KernelError;
@@ -62,7 +64,10 @@ async fn carry_out(pair: &Pair, step: Do) -> String {
             String::new()
         }
         Do::Write(s, at) => {
-            pair.open(s).write(at, block(&format!("{at}"))).await.unwrap();
+            pair.open(s)
+                .write(at, block(&format!("{at}")))
+                .await
+                .unwrap();
             String::new()
         }
         Do::Wait(seconds) => {
@@ -111,7 +116,11 @@ async fn a_fresh_pair_waits_for_force_then_syncs_from_the_primary() {
     .await;
     insta::assert_snapshot!(log);
     assert_eq!(pair.volume(WEST).read(7), Some(block("seven")));
-    assert_eq!(pair.volume(WEST).read(8), None, "zeros of the source win too");
+    assert_eq!(
+        pair.volume(WEST).read(8),
+        None,
+        "zeros of the source win too"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,7 +166,11 @@ async fn two_sides_that_wrote_alone_are_in_split_brain_until_one_discards() {
     insta::assert_snapshot!(log);
     assert!(pair.same_bytes());
     assert_eq!(pair.volume(WEST).read(3), Some(block("3")));
-    assert_eq!(pair.volume(WEST).read(4), None, "what the victim wrote is rolled back");
+    assert_eq!(
+        pair.volume(WEST).read(4),
+        None,
+        "what the victim wrote is rolled back"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,11 +273,18 @@ async fn an_interrupted_sync_goes_on_where_it_was() {
     .await;
     insta::assert_snapshot!(log);
     let left = pair.state(WEST).await.out_of_sync_bytes as u64 / BLOCK_BYTES as u64;
-    assert!((90..=110).contains(&left), "ten blocks a tick, about one second: {left} left");
+    assert!(
+        (90..=110).contains(&left),
+        "ten blocks a tick, about one second: {left} left"
+    );
     let began = Instant::now();
     pair.world.link(true);
     pair.quiet().await;
-    assert!(began.elapsed() < Duration::from_millis(1400), "only the rest: {:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_millis(1400),
+        "only the rest: {:?}",
+        began.elapsed()
+    );
     assert!(pair.same_bytes());
 }
 
@@ -273,7 +293,10 @@ async fn an_open_device_holds_its_primary() {
     let pair = Pair::synced(10).await;
     let device = pair.open(EAST);
     assert!(pair.state(EAST).await.open);
-    for refused in [pair.kernel(EAST).secondary(RESOURCE).await, pair.kernel(EAST).down(RESOURCE).await] {
+    for refused in [
+        pair.kernel(EAST).secondary(RESOURCE).await,
+        pair.kernel(EAST).down(RESOURCE).await,
+    ] {
         assert_eq!(
             refused,
             Err(KernelError::HeldOpen {
@@ -284,7 +307,12 @@ async fn an_open_device_holds_its_primary() {
     }
     drop(device);
     pair.kernel(EAST).secondary(RESOURCE).await.unwrap();
-    assert!(pair.world.open("east", "n1", crate::pair::MINOR, "qemu").is_err(), "a Secondary cannot be opened");
+    assert!(
+        pair.world
+            .open("east", "n1", crate::pair::MINOR, "qemu")
+            .is_err(),
+        "a Secondary cannot be opened"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -297,7 +325,11 @@ async fn a_write_is_acknowledged_only_when_the_peer_has_it_or_is_gone() {
     pair.world.link(false);
     let began = Instant::now();
     device.write(2, block("two")).await.unwrap();
-    assert_eq!(began.elapsed().as_secs(), 6, "it waited for the peer to count as gone");
+    assert_eq!(
+        began.elapsed().as_secs(),
+        6,
+        "it waited for the peer to count as gone"
+    );
     assert_eq!(pair.volume(WEST).read(2), None);
     assert_eq!(pair.state(EAST).await.out_of_sync_bytes, BLOCK_BYTES as i64);
 
@@ -343,11 +375,20 @@ async fn a_primary_without_good_data_reads_from_its_peer() {
 async fn changed_waits_for_a_change_and_sees_each_once() {
     let pair = Pair::new(10).await;
     pair.kernel(EAST).changed().await;
-    assert!(timeout(Duration::from_secs(60), pair.kernel(EAST).changed()).await.is_err());
+    assert!(
+        timeout(Duration::from_secs(60), pair.kernel(EAST).changed())
+            .await
+            .is_err()
+    );
     pair.adjust(EAST).await;
     pair.kernel(EAST).changed().await;
     pair.adjust(EAST).await;
-    assert!(timeout(Duration::from_secs(60), pair.kernel(EAST).changed()).await.is_err(), "nothing changed");
+    assert!(
+        timeout(Duration::from_secs(60), pair.kernel(EAST).changed())
+            .await
+            .is_err(),
+        "nothing changed"
+    );
     pair.adjust(WEST).await;
     pair.kernel(EAST).changed().await;
 }
@@ -382,5 +423,9 @@ async fn metadata_stays_on_its_volume_and_too_little_of_it_clips_the_device() {
     pair.storage.attach("east", "n1", "anchor", "data");
     pair.kernel(EAST).create_metadata(&config).await.unwrap();
     pair.adjust(EAST).await;
-    assert_eq!(pair.state(EAST).await.size_bytes, 64_749_568 * 512, "1 MiB of metadata serves 30.87 GiB");
+    assert_eq!(
+        pair.state(EAST).await.size_bytes,
+        64_749_568 * 512,
+        "1 MiB of metadata serves 30.87 GiB"
+    );
 }

@@ -1,5 +1,7 @@
 //! Random histories: writes, cuts, crashes, role changes and disconnects in any order.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
@@ -82,7 +84,11 @@ impl Story {
     fn open(&mut self) {
         if self.device.is_none() {
             for (side, cluster) in [(EAST, "east"), (WEST, "west")] {
-                if let Ok(device) = self.pair.world.open(cluster, "n1", crate::pair::MINOR, "vm") {
+                if let Ok(device) = self
+                    .pair
+                    .world
+                    .open(cluster, "n1", crate::pair::MINOR, "vm")
+                {
                     self.device = Some((side, device));
                     return;
                 }
@@ -108,7 +114,11 @@ impl Story {
                 self.next += 1;
                 if let Some((_, device)) = &self.device {
                     if matches!(op, Op::Write(_)) {
-                        if device.write(*at, block(&format!("{number:08}"))).await.is_ok() {
+                        if device
+                            .write(*at, block(&format!("{number:08}")))
+                            .await
+                            .is_ok()
+                        {
                             let highest = self.acknowledged.entry(*at).or_default();
                             *highest = (*highest).max(number);
                         }
@@ -116,7 +126,11 @@ impl Story {
                         // A second handle, so that the write outlives this step.
                         let side = self.device.as_ref().map_or(EAST, |(side, _)| *side);
                         let cluster = ["east", "west"][side];
-                        if let Ok(device) = self.pair.world.open(cluster, "n1", crate::pair::MINOR, "vm") {
+                        if let Ok(device) =
+                            self.pair
+                                .world
+                                .open(cluster, "n1", crate::pair::MINOR, "vm")
+                        {
                             let at = *at;
                             self.sent.spawn(async move {
                                 let done = device.write(at, block(&format!("{number:08}"))).await;
@@ -145,7 +159,13 @@ impl Story {
             Op::Adjust(side) => self.adjust(*side).await,
             Op::Move(side) => {
                 self.device = None;
-                while self.sent.join_next().await.map(|done| self.note(done)).is_some() {}
+                while self
+                    .sent
+                    .join_next()
+                    .await
+                    .map(|done| self.note(done))
+                    .is_some()
+                {}
                 let _ = self.pair.kernel(1 - *side).secondary(RESOURCE).await;
                 let _ = self.pair.kernel(*side).primary(RESOURCE, false).await;
             }
@@ -176,7 +196,10 @@ impl Story {
             .iter()
             .filter(|(at, number)| {
                 let there = volume.read(**at).map_or(0, |data| {
-                    std::str::from_utf8(&data[..8]).unwrap().parse::<u64>().unwrap()
+                    std::str::from_utf8(&data[..8])
+                        .unwrap()
+                        .parse::<u64>()
+                        .unwrap()
                 });
                 there < **number
             })
@@ -189,7 +212,9 @@ impl Story {
         for side in [EAST, WEST] {
             if let Ok(states) = self.pair.kernel(side).status().await {
                 for state in states {
-                    if state.role == Role::Primary && state.connection_state == ConnectionState::Connected {
+                    if state.role == Role::Primary
+                        && state.connection_state == ConnectionState::Connected
+                    {
                         primaries += 1;
                         prop_assert_ne!(state.peer_role, Role::Primary);
                     }
@@ -216,7 +241,11 @@ impl Story {
         }
         for side in [WEST, EAST] {
             let split = self.pair.state(side).await.split_brain;
-            self.pair.kernel(side).connect(RESOURCE, split && side == WEST).await.unwrap();
+            self.pair
+                .kernel(side)
+                .connect(RESOURCE, split && side == WEST)
+                .await
+                .unwrap();
         }
         self.pair.quiet().await;
     }

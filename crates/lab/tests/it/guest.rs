@@ -1,5 +1,7 @@
 //! The writer in a VM and the verdict about its writes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use farshore_lab::guest::{self, Disk, Ledger};
@@ -70,7 +72,10 @@ async fn a_loss_that_the_guest_has_written_over_is_still_missing() {
 #[tokio::test(start_paused = true)]
 async fn several_disks_take_turns() {
     let (ledger, a, b) = (Ledger::new(), Volume::new(1 << 20), Volume::new(1 << 20));
-    let disks = vec![("root".into(), Disk::Direct(a.clone())), ("data".into(), Disk::Direct(b.clone()))];
+    let disks = vec![
+        ("root".into(), Disk::Direct(a.clone())),
+        ("data".into(), Disk::Direct(b.clone())),
+    ];
     run_for(2, disks, &ledger).await;
     assert_eq!(ledger.disks("shop/db01"), ["data", "root"]);
     assert_eq!(ledger.last_acknowledged("shop/db01", "root"), 10);
@@ -83,22 +88,45 @@ async fn a_vm_that_moves_with_the_primary_loses_nothing() {
     for side in [EAST, WEST, EAST] {
         pair.kernel(1 - side).secondary(RESOURCE).await.unwrap();
         pair.kernel(side).primary(RESOURCE, false).await.unwrap();
-        run_for(3, vec![("root".into(), Disk::Replicated(pair.open(side)))], &ledger).await;
+        run_for(
+            3,
+            vec![("root".into(), Disk::Replicated(pair.open(side)))],
+            &ledger,
+        )
+        .await;
     }
     for side in [EAST, WEST] {
         let verdict = verdict(&ledger, &pair.volume(side));
-        assert!(verdict.is_whole() && verdict.acknowledged > 80, "{verdict:?}");
+        assert!(
+            verdict.is_whole() && verdict.acknowledged > 80,
+            "{verdict:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_forced_move_to_a_side_that_was_cut_off_is_found_out() {
     let (ledger, pair) = (Ledger::new(), Pair::synced(200).await);
-    run_for(3, vec![("root".into(), Disk::Replicated(pair.open(EAST)))], &ledger).await;
+    run_for(
+        3,
+        vec![("root".into(), Disk::Replicated(pair.open(EAST)))],
+        &ledger,
+    )
+    .await;
     pair.world.link(false);
     sleep(Duration::from_secs(7)).await;
-    run_for(3, vec![("root".into(), Disk::Replicated(pair.open(EAST)))], &ledger).await;
+    run_for(
+        3,
+        vec![("root".into(), Disk::Replicated(pair.open(EAST)))],
+        &ledger,
+    )
+    .await;
     pair.kernel(WEST).primary(RESOURCE, true).await.unwrap();
-    run_for(3, vec![("root".into(), Disk::Replicated(pair.open(WEST)))], &ledger).await;
+    run_for(
+        3,
+        vec![("root".into(), Disk::Replicated(pair.open(WEST)))],
+        &ledger,
+    )
+    .await;
     assert!(!verdict(&ledger, &pair.volume(WEST)).is_whole());
 }

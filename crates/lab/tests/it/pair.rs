@@ -1,5 +1,7 @@
 //! Two nodes with one replicated volume between them.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -87,7 +89,13 @@ impl Pair {
             address: format!("10.{side}.0.1"),
             port: 7003,
         };
-        let device = |pv| async move { self.kernel(side).volume_device("anchor", pv).await.unwrap().unwrap() };
+        let device = |pv| async move {
+            self.kernel(side)
+                .volume_device("anchor", pv)
+                .await
+                .unwrap()
+                .unwrap()
+        };
         ResourceConfig {
             name: RESOURCE.into(),
             minor: MINOR,
@@ -117,7 +125,9 @@ impl Pair {
     }
 
     pub fn open(&self, side: usize) -> Device {
-        self.world.open(CLUSTERS[side], "n1", MINOR, "qemu").unwrap()
+        self.world
+            .open(CLUSTERS[side], "n1", MINOR, "qemu")
+            .unwrap()
     }
 
     pub fn crash(&self, side: usize) {
@@ -131,16 +141,24 @@ impl Pair {
     /// Waits until both sides are connected and no sync runs.
     pub async fn quiet(&self) {
         for _ in 0..100_000 {
-            let states = [self.kernel(EAST).status().await.unwrap(), self.kernel(WEST).status().await.unwrap()];
+            let states = [
+                self.kernel(EAST).status().await.unwrap(),
+                self.kernel(WEST).status().await.unwrap(),
+            ];
             if states.iter().flatten().all(|s| {
-                s.connection_state == ConnectionState::Connected && s.replication_state == ReplicationState::Established
+                s.connection_state == ConnectionState::Connected
+                    && s.replication_state == ReplicationState::Established
             }) && states.iter().all(|s| s.len() == 1)
             {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("never quiet: {:?} {:?}", self.state(EAST).await, self.state(WEST).await);
+        panic!(
+            "never quiet: {:?} {:?}",
+            self.state(EAST).await,
+            self.state(WEST).await
+        );
     }
 
     pub fn same_bytes(&self) -> bool {
@@ -158,6 +176,10 @@ pub fn words(state: &ResourceState) -> String {
         state.connection_state,
         state.replication_state,
         state.peer_disk_state,
-        if state.split_brain { " split-brain" } else { "" }
+        if state.split_brain {
+            " split-brain"
+        } else {
+            ""
+        }
     )
 }

@@ -37,7 +37,12 @@ impl Claimed {
         Self {
             owner: super::label(resource),
             ports: resource.spec.volumes.iter().map(|v| v.port).collect(),
-            claims: resource.spec.volumes.iter().map(|v| format!("{namespace}/{}", v.pvc_name)).collect(),
+            claims: resource
+                .spec
+                .volumes
+                .iter()
+                .map(|v| format!("{namespace}/{}", v.pvc_name))
+                .collect(),
         }
     }
 }
@@ -79,14 +84,26 @@ pub fn config(seen: &Observed, volume: &DRBDVolumeSpec) -> Option<ResourceConfig
 
 /// What is wrong with a resource, as clauses. drbdadm accepts every one of these; the kernel would
 /// refuse, clamp or mix up data.
-pub fn problems(resource: &DRBDResource, secret: Option<&Secret>, others: &[Claimed]) -> Vec<String> {
+pub fn problems(
+    resource: &DRBDResource,
+    secret: Option<&Secret>,
+    others: &[Claimed],
+) -> Vec<String> {
     let spec = &resource.spec;
     let mut found = Vec::new();
     if spec.cluster == spec.peer_cluster {
-        found.push(format!("spec.cluster and spec.peerCluster are both {}", spec.cluster));
+        found.push(format!(
+            "spec.cluster and spec.peerCluster are both {}",
+            spec.cluster
+        ));
     }
-    if let Some(length) = secret.map(|s| s.reveal().len()).filter(|l| *l == 0 || *l > LONGEST_SECRET) {
-        found.push(format!("the shared secret has {length} characters, DRBD takes 1 to {LONGEST_SECRET}"));
+    if let Some(length) = secret
+        .map(|s| s.reveal().len())
+        .filter(|l| *l == 0 || *l > LONGEST_SECRET)
+    {
+        found.push(format!(
+            "the shared secret has {length} characters, DRBD takes 1 to {LONGEST_SECRET}"
+        ));
     }
     if secret.is_some_and(|s| s.reveal().chars().any(char::is_control)) {
         found.push("the shared secret has a line break or another control character".into());
@@ -101,19 +118,35 @@ pub fn problems(resource: &DRBDResource, secret: Option<&Secret>, others: &[Clai
             found.push(format!("both sides have the address {}", local.address));
         }
         if local.node_name == peer.node_name {
-            found.push(format!("the nodes of both clusters are named {}; DRBD tells hosts apart by their names", local.node_name));
+            found.push(format!(
+                "the nodes of both clusters are named {}; DRBD tells hosts apart by their names",
+                local.node_name
+            ));
         }
-        if spec.node_name.as_ref().is_some_and(|n| *n != local.node_name) {
-            found.push(format!("spec.local.nodeName is {}, but spec.nodeName binds another node", local.node_name));
+        if spec
+            .node_name
+            .as_ref()
+            .is_some_and(|n| *n != local.node_name)
+        {
+            found.push(format!(
+                "spec.local.nodeName is {}, but spec.nodeName binds another node",
+                local.node_name
+            ));
         }
     }
     for digest in [&spec.net.verify_algorithm, &spec.net.csums_algorithm] {
         if !DIGESTS.contains(&digest.as_str()) {
-            found.push(format!("the digest {digest:?} is none of {}", DIGESTS.join(", ")));
+            found.push(format!(
+                "the digest {digest:?} is none of {}",
+                DIGESTS.join(", ")
+            ));
         }
     }
     volumes(resource, &mut found);
     taken(resource, others, &mut found);
+    // Two volumes that share a port both find it taken.
+    let mut told = std::collections::BTreeSet::new();
+    found.retain(|problem| told.insert(problem.clone()));
     found
 }
 
@@ -126,14 +159,27 @@ fn volumes(resource: &DRBDResource, found: &mut Vec<String>) {
             found.push(format!("DRBD does not take the name {name:?}"));
         }
         if !(0..=LAST_MINOR).contains(&names::minor(volume.port)) {
-            found.push(format!("port {} of volume {} gives no legal minor number", volume.port, volume.index));
+            found.push(format!(
+                "port {} of volume {} gives no legal minor number",
+                volume.port, volume.index
+            ));
         }
         if volume.volume_mode != VolumeMode::Block {
-            found.push(format!("PVC {} of volume {} is not of volumeMode Block", volume.pvc_name, volume.index));
+            found.push(format!(
+                "PVC {} of volume {} is not of volumeMode Block",
+                volume.pvc_name, volume.index
+            ));
         }
-        for (what, value) in [("index", volume.index.to_string()), ("port", volume.port.to_string()), ("PVC", volume.pvc_name.clone())] {
+        for (what, value) in [
+            ("index", volume.index.to_string()),
+            ("port", volume.port.to_string()),
+            ("PVC", volume.pvc_name.clone()),
+        ] {
             if let Some(other) = seen.insert((what, value.clone()), volume.index) {
-                found.push(format!("volumes {other} and {} share {what} {value}", volume.index));
+                found.push(format!(
+                    "volumes {other} and {} share {what} {value}",
+                    volume.index
+                ));
             }
         }
     }
@@ -143,10 +189,16 @@ fn taken(resource: &DRBDResource, others: &[Claimed], found: &mut Vec<String>) {
     let own = Claimed::by(resource);
     for other in others.iter().filter(|o| o.owner != own.owner) {
         for port in own.ports.iter().filter(|p| other.ports.contains(p)) {
-            found.push(format!("port {port} is taken by DRBDResource {} on this node", other.owner));
+            found.push(format!(
+                "port {port} is taken by DRBDResource {} on this node",
+                other.owner
+            ));
         }
         for claim in own.claims.iter().filter(|c| other.claims.contains(c)) {
-            found.push(format!("PVC {claim} belongs to DRBDResource {} too", other.owner));
+            found.push(format!(
+                "PVC {claim} belongs to DRBDResource {} too",
+                other.owner
+            ));
         }
     }
 }

@@ -5,8 +5,8 @@
 //! epoch is never carried out, and force is used in two cases alone (see [`roles`]).
 
 mod config;
-pub mod roles;
 mod report;
+pub mod roles;
 pub mod taint;
 #[cfg(test)]
 mod tests;
@@ -167,7 +167,10 @@ pub struct Decision {
 
 /// The kernel's name of a volume's resource.
 pub fn kernel_name(resource: &DRBDResource, volume: &DRBDVolumeSpec) -> String {
-    names::kernel_resource(resource.metadata.name.as_deref().unwrap_or_default(), volume.index)
+    names::kernel_resource(
+        resource.metadata.name.as_deref().unwrap_or_default(),
+        volume.index,
+    )
 }
 
 /// Decides what the agent does with one resource that is bound to its node.
@@ -242,7 +245,12 @@ fn bring_up(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     let resource = &seen.resource;
     let spec = &resource.spec;
     if let Some(error) = &seen.kernel_error {
-        return plan.fail("KernelUnreadable", format!("The DRBD state of this node cannot be read: {error}. It is tried again every 10 s"));
+        return plan.fail(
+            "KernelUnreadable",
+            format!(
+                "The DRBD state of this node cannot be read: {error}. It is tried again every 10 s"
+            ),
+        );
     }
     // Giving way never waits for anything else to be right.
     roles::give_way(seen, plan);
@@ -276,7 +284,14 @@ fn set_up(seen: &Observed, volume: &DRBDVolumeSpec, now: Timestamp, plan: &mut P
     let Some(state) = state else {
         let Some(wanted) = wanted else {
             let waits = waits_for(seen, volume);
-            return plan.hold("Waiting", format!("DRBD volume {} of DRBDResource {} is not configured: {waits}", volume.index, label(resource)));
+            return plan.hold(
+                "Waiting",
+                format!(
+                    "DRBD volume {} of DRBDResource {} is not configured: {waits}",
+                    volume.index,
+                    label(resource)
+                ),
+            );
         };
         match has_metadata(seen, volume) {
             None => return plan.hold("Waiting", format!("The metadata device {} of volume {} cannot be read yet. It is tried again every 5 s", wanted.meta_disk, volume.index)),
@@ -323,11 +338,14 @@ fn set_up(seen: &Observed, volume: &DRBDVolumeSpec, now: Timestamp, plan: &mut P
         plan.steps.push(Step::Adjust(wanted));
     } else if given_up {
         // A wrong secret or unrelated data ends here too: trying at once again would never rest.
-        let wait = SLOW.as_secs() as i64 - applied.map_or(0, |a| now.as_second() - a.at.as_second());
+        let wait =
+            SLOW.as_secs() as i64 - applied.map_or(0, |a| now.as_second() - a.at.as_second());
         if wait <= 0 {
             plan.steps.push(Step::Adjust(wanted));
         }
-        plan.again(Duration::from_secs(u64::try_from(wait).unwrap_or(0).clamp(1, SLOW.as_secs())));
+        plan.again(Duration::from_secs(
+            u64::try_from(wait).unwrap_or(0).clamp(1, SLOW.as_secs()),
+        ));
     }
 }
 
@@ -377,7 +395,12 @@ fn waits_for(seen: &Observed, volume: &DRBDVolumeSpec) -> String {
 }
 
 fn has_metadata(seen: &Observed, volume: &DRBDVolumeSpec) -> Option<bool> {
-    let at = seen.resource.spec.volumes.iter().position(|v| v.index == volume.index)?;
+    let at = seen
+        .resource
+        .spec
+        .volumes
+        .iter()
+        .position(|v| v.index == volume.index)?;
     seen.volumes.get(at)?.has_metadata
 }
 
@@ -394,7 +417,9 @@ fn was_up_to_date(resource: &DRBDResource) -> bool {
 fn syncing(seen: &Observed) -> bool {
     use ReplicationState as R;
     let running = |r: R| !matches!(r, R::Off | R::Established | R::VerifyS | R::VerifyT);
-    seen.kernel.values().any(|state| running(state.replication_state))
+    seen.kernel
+        .values()
+        .any(|state| running(state.replication_state))
 }
 
 /// Unprotect: the device goes, the disks stay.
@@ -404,7 +429,12 @@ fn tear_down(seen: &Observed, plan: &mut Plan) {
         return;
     }
     if let Some(error) = &seen.kernel_error {
-        return plan.fail("KernelUnreadable", format!("The DRBD state of this node cannot be read: {error}. It is tried again every 10 s"));
+        return plan.fail(
+            "KernelUnreadable",
+            format!(
+                "The DRBD state of this node cannot be read: {error}. It is tried again every 10 s"
+            ),
+        );
     }
     for name in seen.kernel.keys() {
         plan.steps.push(Step::Secondary(name.clone()));

@@ -9,14 +9,22 @@ use farshore_api::names;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::super::model::ResourceState;
-use super::{Decision, Observed, Plan, SETTLED, SLOW, Step, WAITING, kernel_name, label, roles, syncing};
+use super::super::model::{ResourceConfig, ResourceState};
+use super::{
+    Decision, Observed, Plan, SETTLED, SLOW, Step, WAITING, kernel_name, label, roles, syncing,
+};
 use crate::Note;
 use crate::conditions::{self, Truth};
 use crate::status_differs;
 
 /// The conditions of which the agent is the writer.
-const OWN: [&str; 5] = [condition::CONFIG_WRITTEN, condition::UP, condition::CONNECTED, condition::UP_TO_DATE, condition::FRONTEND_READY];
+const OWN: [&str; 5] = [
+    condition::CONFIG_WRITTEN,
+    condition::UP,
+    condition::CONNECTED,
+    condition::UP_TO_DATE,
+    condition::FRONTEND_READY,
+];
 /// Reason of condition UpToDate until the first time that it holds.
 const NEVER_YET: &str = "AwaitingFirstSync";
 /// Numbers of a running sync are written at most this often.
@@ -24,7 +32,8 @@ const SYNC_WRITES: Duration = Duration::from_secs(1);
 
 pub(super) fn was_up_to_date(status: Option<&DRBDResourceStatus>) -> bool {
     let conditions = status.map_or(&[][..], |s| &s.conditions);
-    conditions::get(conditions, condition::UP_TO_DATE).is_some_and(|c| c.status == "True" || c.reason != NEVER_YET)
+    conditions::get(conditions, condition::UP_TO_DATE)
+        .is_some_and(|c| c.status == "True" || c.reason != NEVER_YET)
 }
 
 pub(super) fn conclude(seen: &Observed, mut plan: Plan, now: Timestamp) -> Decision {
@@ -37,7 +46,11 @@ pub(super) fn conclude(seen: &Observed, mut plan: Plan, now: Timestamp) -> Decis
         before.last_change_time.clone()
     };
     let notes = notes(seen, &before, &status);
-    if seen.kernel.values().any(|s| s.connection_state != ConnectionState::Connected && s.out_of_sync_bytes > 0) {
+    if seen
+        .kernel
+        .values()
+        .any(|s| s.connection_state != ConnectionState::Connected && s.out_of_sync_bytes > 0)
+    {
         // The kernel does not tell of each block that the peer misses.
         plan.again(SLOW);
     }
@@ -62,7 +75,12 @@ fn own_part(status: Option<&DRBDResourceStatus>) -> DRBDResourceStatus {
     own
 }
 
-fn describe(seen: &Observed, plan: &Plan, before: &DRBDResourceStatus, now: Timestamp) -> DRBDResourceStatus {
+fn describe(
+    seen: &Observed,
+    plan: &Plan,
+    before: &DRBDResourceStatus,
+    now: Timestamp,
+) -> DRBDResourceStatus {
     let spec = &seen.resource.spec;
     if seen.kernel_error.is_some() {
         // Nothing is known; what was seen last would pass for what is.
@@ -84,9 +102,15 @@ fn describe(seen: &Observed, plan: &Plan, before: &DRBDResourceStatus, now: Time
     let volumes: Vec<DRBDVolumeStatusEntry> = states
         .iter()
         .map(|(index, state)| {
-            let pvc = spec.volumes.iter().find(|v| v.index == *index).map(|v| v.pvc_name.clone());
+            let pvc = spec
+                .volumes
+                .iter()
+                .find(|v| v.index == *index)
+                .map(|v| v.pvc_name.clone());
             let at = spec.volumes.iter().position(|v| v.index == *index);
-            let frontend = at.and_then(|i| seen.volumes.get(i)).is_some_and(|v| v.frontend);
+            let frontend = at
+                .and_then(|i| seen.volumes.get(i))
+                .is_some_and(|v| v.frontend);
             DRBDVolumeStatusEntry {
                 index: *index,
                 minor: state.minor,
@@ -104,7 +128,11 @@ fn describe(seen: &Observed, plan: &Plan, before: &DRBDResourceStatus, now: Time
         })
         .collect();
     let complete = states.len() == spec.volumes.len();
-    let role = match states.iter().filter(|(_, s)| s.role == Role::Primary).count() {
+    let role = match states
+        .iter()
+        .filter(|(_, s)| s.role == Role::Primary)
+        .count()
+    {
         // What is not up is not Primary either.
         0 => Role::Secondary,
         n if n == states.len() && complete => Role::Primary,
@@ -113,10 +141,15 @@ fn describe(seen: &Observed, plan: &Plan, before: &DRBDResourceStatus, now: Time
     let carried_out = role == spec.role && !roles::is_stale(seen);
     let mut status = DRBDResourceStatus {
         role: Some(role),
-        role_epoch: if carried_out { Some(spec.role_epoch) } else { before.role_epoch },
+        role_epoch: if carried_out {
+            Some(spec.role_epoch)
+        } else {
+            before.role_epoch
+        },
         connection_state: states.iter().map(|(_, s)| s.connection_state).min(),
         disk_state: states.iter().map(|(_, s)| s.disk_state).min(),
-        out_of_sync_bytes: (!states.is_empty()).then(|| states.iter().map(|(_, s)| s.out_of_sync_bytes).sum()),
+        out_of_sync_bytes: (!states.is_empty())
+            .then(|| states.iter().map(|(_, s)| s.out_of_sync_bytes).sum()),
         split_brain: Some(states.iter().any(|(_, s)| s.split_brain)),
         volumes,
         conditions: before.conditions.clone(),
@@ -141,27 +174,66 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
     let generation = seen.resource.metadata.generation;
     let mut conditions = std::mem::take(&mut status.conditions);
     let mut set = |type_: &str, truth: Truth, reason: &str, message: String| {
-        conditions::set(&mut conditions, type_, truth, reason, message, generation, now);
+        conditions::set(
+            &mut conditions,
+            type_,
+            truth,
+            reason,
+            message,
+            generation,
+            now,
+        );
     };
     if !known {
-        for type_ in OWN.iter().filter(|t| **t != condition::FRONTEND_READY && **t != condition::UP_TO_DATE) {
+        for type_ in OWN
+            .iter()
+            .filter(|t| **t != condition::FRONTEND_READY && **t != condition::UP_TO_DATE)
+        {
             set(type_, Truth::Unknown, "KernelUnreadable", told.clone());
         }
         let never = !was_up_to_date(seen.resource.status.as_ref());
-        set(condition::UP_TO_DATE, Truth::Unknown, if never { NEVER_YET } else { "KernelUnreadable" }, told.clone());
+        set(
+            condition::UP_TO_DATE,
+            Truth::Unknown,
+            if never { NEVER_YET } else { "KernelUnreadable" },
+            told.clone(),
+        );
     } else {
         let clipped = hold.is_some_and(|h| h.reason == "DeviceClipped");
         let all_up = up == total && !clipped;
-        let waiting = plan.steps.iter().any(|s| matches!(s, Step::Adjust(_) | Step::CreateMetadata(_)));
+        let unwritten =
+            |c: &ResourceConfig| seen.applied.get(&c.name).is_none_or(|a| a.config != *c);
+        let waiting = plan
+            .steps
+            .iter()
+            .any(|s| matches!(s, Step::Adjust(config) if unwritten(config)));
         set(
             condition::CONFIG_WRITTEN,
             Truth::from(up == total && !waiting),
-            if up == total && !waiting { "Written" } else { reason },
-            if up == total && !waiting { String::new() } else { told.clone() },
+            if up == total && !waiting {
+                "Written"
+            } else {
+                reason
+            },
+            if up == total && !waiting {
+                String::new()
+            } else {
+                told.clone()
+            },
         );
-        set(condition::UP, Truth::from(all_up), if all_up { "Up" } else { reason }, if all_up { String::new() } else { told.clone() });
+        set(
+            condition::UP,
+            Truth::from(all_up),
+            if all_up { "Up" } else { reason },
+            if all_up { String::new() } else { told.clone() },
+        );
         let connected = all_up && status.connection_state == Some(ConnectionState::Connected);
-        set(condition::CONNECTED, Truth::from(connected), connection_reason(seen, status, connected), connection_message(seen, status, connected));
+        set(
+            condition::CONNECTED,
+            Truth::from(connected),
+            connection_reason(seen, status, connected),
+            connection_message(seen, status, connected),
+        );
         let current = all_up && status.disk_state == Some(DiskState::UpToDate);
         let never = !current && !was_up_to_date(seen.resource.status.as_ref());
         let disk = status.disk_state.map_or("not attached", DiskState::as_str);
@@ -173,7 +245,11 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
                 (false, true) => NEVER_YET,
                 (false, false) => "NotUpToDate",
             },
-            if current { String::new() } else { format!("The data on node {} is {disk}", node(seen)) },
+            if current {
+                String::new()
+            } else {
+                format!("The data on node {} is {disk}", node(seen))
+            },
         );
         let frontends = seen.volumes.iter().filter(|v| v.frontend).count();
         let ready = frontends == total && !deleting;
@@ -181,7 +257,11 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
             condition::FRONTEND_READY,
             Truth::from(ready),
             if ready { "Provisioned" } else { "DeviceNotUp" },
-            if ready { String::new() } else { "The PVCs that the VM uses follow when the DRBD devices are up".into() },
+            if ready {
+                String::new()
+            } else {
+                "The PVCs that the VM uses follow when the DRBD devices are up".into()
+            },
         );
     }
     status.conditions = conditions;
@@ -189,30 +269,39 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
     status.message = message;
 }
 
-fn phase(seen: &Observed, plan: &Plan, status: &DRBDResourceStatus, complete: bool) -> DRBDResourcePhase {
+fn phase(
+    seen: &Observed,
+    plan: &Plan,
+    status: &DRBDResourceStatus,
+    complete: bool,
+) -> DRBDResourcePhase {
     use DRBDResourcePhase as P;
     if seen.resource.metadata.deletion_timestamp.is_some() {
         return P::Deleting;
     }
-    let fatal = plan.hold.as_ref().is_some_and(|h| h.fatal && !["StaleRole", "SplitBrain", "KernelUnreadable"].contains(&h.reason));
+    let fatal = plan.hold.as_ref().is_some_and(|h| {
+        h.fatal && !["StaleRole", "SplitBrain", "KernelUnreadable"].contains(&h.reason)
+    });
     if fatal {
         return P::Failed;
     }
     if !complete {
         return match &seen.anchor {
-            _ if was_up_to_date(seen.resource.status.as_ref()) => P::Degraded,
+            _ if was_up_to_date(Some(status)) => P::Degraded,
             Some(anchor) if anchor.running => P::Provisioning,
             _ => P::Bound,
         };
     }
     let healthy = |v: &DRBDVolumeStatusEntry| {
-        v.replication_state == ReplicationState::Established && v.disk_state == DiskState::UpToDate && v.peer_disk_state == DiskState::UpToDate
+        v.replication_state == ReplicationState::Established
+            && v.disk_state == DiskState::UpToDate
+            && v.peer_disk_state == DiskState::UpToDate
     };
     if status.volumes.iter().all(healthy) {
         P::Ready
     } else if syncing(seen) {
         P::Syncing
-    } else if was_up_to_date(seen.resource.status.as_ref()) {
+    } else if was_up_to_date(Some(status)) {
         P::Degraded
     } else {
         P::Up
@@ -222,7 +311,12 @@ fn phase(seen: &Observed, plan: &Plan, status: &DRBDResourceStatus, complete: bo
 fn failure(seen: &Observed) -> Option<String> {
     let failure = seen.failure.as_ref()?;
     let spec = &seen.resource.spec;
-    let namespace = seen.resource.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = seen
+        .resource
+        .metadata
+        .namespace
+        .as_deref()
+        .unwrap_or_default();
     let vm = &spec.vm_ref.name;
     Some(if failure.held_open {
         format!(
@@ -231,7 +325,12 @@ fn failure(seen: &Observed) -> Option<String> {
             failure.why
         )
     } else {
-        format!("DRBDResource {} does not go on, on node {}: {}. It is tried again every 5 s", label(&seen.resource), node(seen), failure.why)
+        format!(
+            "DRBDResource {} does not go on, on node {}: {}. It is tried again every 5 s",
+            label(&seen.resource),
+            node(seen),
+            failure.why
+        )
     })
 }
 
@@ -239,7 +338,11 @@ fn node(seen: &Observed) -> &str {
     seen.resource.spec.node_name.as_deref().unwrap_or("?")
 }
 
-fn connection_reason(seen: &Observed, status: &DRBDResourceStatus, connected: bool) -> &'static str {
+fn connection_reason(
+    seen: &Observed,
+    status: &DRBDResourceStatus,
+    connected: bool,
+) -> &'static str {
     match status.connection_state {
         _ if connected => "Connected",
         _ if status.split_brain == Some(true) => "SplitBrain",
@@ -254,23 +357,35 @@ fn connection_message(seen: &Observed, status: &DRBDResourceStatus, connected: b
     match (&spec.peer, status.connection_state) {
         _ if connected => String::new(),
         _ if spec.paused => "Replication is paused by spec.paused".into(),
-        (Some(peer), Some(state)) => format!("The connection to node {} ({}) in cluster {} is {state}", peer.node_name, peer.address, spec.peer_cluster),
+        (Some(peer), Some(state)) => format!(
+            "The connection to node {} ({}) in cluster {} is {state}",
+            peer.node_name, peer.address, spec.peer_cluster
+        ),
         _ => "The DRBD devices are not up yet".into(),
     }
 }
 
 /// Numbers alone are not worth a write each: those of a running sync are written once a second and
 /// only with another percentage, those of an absent peer every 10 s.
-fn pace(seen: &Observed, before: &DRBDResourceStatus, status: &mut DRBDResourceStatus, plan: &mut Plan, now: Timestamp) {
+fn pace(
+    seen: &Observed,
+    before: &DRBDResourceStatus,
+    status: &mut DRBDResourceStatus,
+    plan: &mut Plan,
+    now: Timestamp,
+) {
     let mut as_before = status.clone();
     numbers(before, &mut as_before);
     if status_differs(before, &as_before) || !status_differs(before, status) {
         return;
     }
     let running = syncing(seen);
-    let percents = |s: &DRBDResourceStatus| s.volumes.iter().map(|v| v.sync_percent).collect::<Vec<_>>();
+    let percents =
+        |s: &DRBDResourceStatus| s.volumes.iter().map(|v| v.sync_percent).collect::<Vec<_>>();
     let pause = if running { SYNC_WRITES } else { SLOW };
-    let passed = seen.last_write.map_or(pause, |at| Duration::try_from(now.duration_since(at)).unwrap_or_default());
+    let passed = seen.last_write.map_or(pause, |at| {
+        Duration::try_from(now.duration_since(at)).unwrap_or_default()
+    });
     if running && percents(before) == percents(status) {
         *status = as_before;
     } else if passed < pause {
@@ -300,23 +415,53 @@ fn notes(seen: &Observed, before: &DRBDResourceStatus, status: &DRBDResourceStat
     {
         let epoch = status.role_epoch.unwrap_or_default();
         notes.push(match new {
-            Role::Unknown => Note::warning("RoleUnknown", format!("The role on node {} is not known or differs between volumes", node(seen))),
-            _ => Note::normal("RoleChanged", format!("{new} on node {} (epoch {epoch})", node(seen))),
+            Role::Unknown => Note::warning(
+                "RoleUnknown",
+                format!(
+                    "The role on node {} is not known or differs between volumes",
+                    node(seen)
+                ),
+            ),
+            _ => Note::normal(
+                "RoleChanged",
+                format!("{new} on node {} (epoch {epoch})", node(seen)),
+            ),
         });
     }
     for volume in &status.volumes {
-        let old = before.volumes.iter().find(|v| v.index == volume.index).map(|v| v.replication_state);
-        let sync = |r: ReplicationState| matches!(r, ReplicationState::SyncSource | ReplicationState::SyncTarget);
+        let old = before
+            .volumes
+            .iter()
+            .find(|v| v.index == volume.index)
+            .map(|v| v.replication_state);
+        let sync = |r: ReplicationState| {
+            matches!(
+                r,
+                ReplicationState::SyncSource | ReplicationState::SyncTarget
+            )
+        };
         let (was, is) = (old.is_some_and(sync), sync(volume.replication_state));
         if is && !was {
             let bytes = crate::words::bytes(volume.out_of_sync_bytes);
-            notes.push(Note::normal("SyncStarted", format!("Volume {} is {}: {bytes} to go", volume.index, volume.replication_state)));
+            notes.push(Note::normal(
+                "SyncStarted",
+                format!(
+                    "Volume {} is {}: {bytes} to go",
+                    volume.index, volume.replication_state
+                ),
+            ));
         } else if was && volume.replication_state == ReplicationState::Established {
-            notes.push(Note::normal("SyncFinished", format!("Volume {} is in sync on both sides", volume.index)));
+            notes.push(Note::normal(
+                "SyncFinished",
+                format!("Volume {} is in sync on both sides", volume.index),
+            ));
         }
     }
     if status.split_brain == Some(true) && before.split_brain != Some(true) {
-        notes.push(Note::warning("SplitBrain", status.message.clone().unwrap_or_default()));
+        notes.push(Note::warning(
+            "SplitBrain",
+            status.message.clone().unwrap_or_default(),
+        ));
     }
     notes
 }

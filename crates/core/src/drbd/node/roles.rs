@@ -51,13 +51,18 @@ pub(super) fn take_over(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     if spec.role != Role::Primary {
         return;
     }
-    let states: Vec<&ResourceState> = spec.volumes.iter().filter_map(|v| seen.kernel.get(&kernel_name(&seen.resource, v))).collect();
+    let states: Vec<&ResourceState> = spec
+        .volumes
+        .iter()
+        .filter_map(|v| seen.kernel.get(&kernel_name(&seen.resource, v)))
+        .collect();
     // All or none: a VM starts only when every disk is Primary.
     if states.len() < spec.volumes.len() {
         return;
     }
     for state in states.iter().filter(|s| s.role != Role::Primary) {
-        if state.connection_state == ConnectionState::Connected && state.peer_role == Role::Primary {
+        if state.connection_state == ConnectionState::Connected && state.peer_role == Role::Primary
+        {
             plan.hold(
                 "PeerIsPrimary",
                 format!(
@@ -74,7 +79,8 @@ pub(super) fn take_over(seen: &Observed, now: Timestamp, plan: &mut Plan) {
             });
             continue;
         }
-        let readable = state.disk_state == DiskState::UpToDate || state.peer_disk_state == DiskState::UpToDate;
+        let readable =
+            state.disk_state == DiskState::UpToDate || state.peer_disk_state == DiskState::UpToDate;
         if !readable {
             plan.hold(
                 "NoUpToDateData",
@@ -85,7 +91,9 @@ pub(super) fn take_over(seen: &Observed, now: Timestamp, plan: &mut Plan) {
             );
             continue;
         }
-        if state.connection_state == ConnectionState::Connecting && !grace_is_over(seen, &state.name, now) {
+        if state.connection_state == ConnectionState::Connecting
+            && !grace_is_over(seen, &state.name, now)
+        {
             plan.again(WAITING);
             continue;
         }
@@ -106,10 +114,15 @@ fn may_force(seen: &Observed, state: &ResourceState) -> bool {
         && state.disk_state == DiskState::Inconsistent
         && !was_up_to_date(&seen.resource);
     let all = seen.resource.metadata.annotations.as_ref();
-    let named = all.and_then(|a| a.get(annotations::FORCE_PRIMARY)).and_then(|e| e.parse::<i64>().ok());
+    let named = all
+        .and_then(|a| a.get(annotations::FORCE_PRIMARY))
+        .and_then(|e| e.parse::<i64>().ok());
     let unplanned = named == Some(spec.role_epoch)
         && state.connection_state != ConnectionState::Connected
-        && matches!(state.disk_state, DiskState::Consistent | DiskState::Outdated | DiskState::Inconsistent);
+        && matches!(
+            state.disk_state,
+            DiskState::Consistent | DiskState::Outdated | DiskState::Inconsistent
+        );
     first_sync || unplanned
 }
 

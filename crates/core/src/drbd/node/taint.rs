@@ -19,7 +19,10 @@ pub fn converged(resource: &DRBDResource, kernel: &[ResourceState]) -> bool {
         let Some(state) = kernel.iter().find(|s| s.name == name) else {
             return false;
         };
-        let readable = matches!(state.disk_state, DiskState::UpToDate | DiskState::Consistent | DiskState::Outdated);
+        let readable = matches!(
+            state.disk_state,
+            DiskState::UpToDate | DiskState::Consistent | DiskState::Outdated
+        );
         match state.connection_state {
             ConnectionState::Connected => true,
             ConnectionState::Connecting => readable,

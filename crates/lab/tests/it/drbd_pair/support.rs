@@ -62,6 +62,7 @@ impl Pair {
     pub async fn empty() -> Self {
         let shutdown = CancellationToken::new();
         let storage = Storage::new();
+        // 8 MiB take 8 s.
         let options = Options {
             sync_bytes_per_second: 1 << 20,
             latency: Duration::from_millis(1),
@@ -95,11 +96,24 @@ impl Pair {
         };
         for side in [EAST, WEST] {
             let client = pair.client(side);
-            Api::<CustomResourceDefinition>::all(client.clone()).create(&PostParams::default(), &DRBDResource::crd()).await.unwrap();
+            Api::<CustomResourceDefinition>::all(client.clone())
+                .create(&PostParams::default(), &DRBDResource::crd())
+                .await
+                .unwrap();
             for namespace in [NAMESPACE, "trilio-site-recovery-system"] {
-                pair.create(side, Api::<Namespace>::all(client.clone()), json!({"metadata": {"name": namespace}})).await;
+                pair.create(
+                    side,
+                    Api::<Namespace>::all(client.clone()),
+                    json!({"metadata": {"name": namespace}}),
+                )
+                .await;
             }
-            pair.create(side, Api::<Node>::all(client), json!({"metadata": {"name": NODES[side]}})).await;
+            pair.create(
+                side,
+                Api::<Node>::all(client),
+                json!({"metadata": {"name": NODES[side]}}),
+            )
+            .await;
         }
         pair
     }
@@ -108,7 +122,9 @@ impl Pair {
     where
         K: kube::Resource + Clone + serde::Serialize + DeserializeOwned + std::fmt::Debug,
     {
-        api.create(&PostParams::default(), &parse(value)).await.unwrap()
+        api.create(&PostParams::default(), &parse(value))
+            .await
+            .unwrap()
     }
 
     pub fn client(&self, side: usize) -> Client {
@@ -131,7 +147,10 @@ impl Pair {
     async fn place(&self, side: usize) {
         let cluster = CLUSTERS[side];
         let meta = names::metadata_pvc(&self.name, 0);
-        for (pvc, size) in [("db01-root", BLOCKS * BLOCK_BYTES as i64), (meta.as_str(), 1 << 20)] {
+        for (pvc, size) in [
+            ("db01-root", BLOCKS * BLOCK_BYTES as i64),
+            (meta.as_str(), 1 << 20),
+        ] {
             let pv = format!("pv-{pvc}");
             self.storage.create(cluster, &pv, size as u64);
             self.create(
@@ -142,8 +161,10 @@ impl Pair {
             .await;
         }
         let secret = json!({"metadata": {"name": names::shared_secret(&self.name)}, "stringData": {"secret": "s3cret"}});
-        self.create(side, self.namespaced::<Secret>(side), secret).await;
-        let endpoint = |side: usize| json!({"nodeName": NODES[side], "address": format!("10.{side}.0.1")});
+        self.create(side, self.namespaced::<Secret>(side), secret)
+            .await;
+        let endpoint =
+            |side: usize| json!({"nodeName": NODES[side], "address": format!("10.{side}.0.1")});
         let resource = self
             .create(
                 side,
@@ -180,10 +201,18 @@ impl Pair {
             )
             .await;
         for pvc in ["db01-root", meta] {
-            self.storage.attach(CLUSTERS[side], NODES[side], &pod.uid().unwrap(), &format!("pv-{pvc}"));
+            self.storage.attach(
+                CLUSTERS[side],
+                NODES[side],
+                &pod.uid().unwrap(),
+                &format!("pv-{pvc}"),
+            );
         }
         let running = json!({"status": {"phase": "Running"}});
-        self.namespaced::<Pod>(side).patch_status(&name, &PatchParams::default(), &Patch::Merge(running)).await.unwrap();
+        self.namespaced::<Pod>(side)
+            .patch_status(&name, &PatchParams::default(), &Patch::Merge(running))
+            .await
+            .unwrap();
     }
 
     fn process(&self, side: usize, client: Client) -> Process {
@@ -222,7 +251,10 @@ impl Pair {
         let kernel = self.world.kernel(CLUSTERS[side], NODES[side]);
         let next = again.then(|| {
             let client = self.counting(side, u64::MAX, CancellationToken::new());
-            (self.process(side, client), self.world.kernel(CLUSTERS[side], NODES[side]))
+            (
+                self.process(side, client),
+                self.world.kernel(CLUSTERS[side], NODES[side]),
+            )
         });
         tokio::spawn(async move {
             tokio::select! {
@@ -255,21 +287,30 @@ impl Pair {
     }
 
     pub async fn status(&self, side: usize) -> DRBDResourceStatus {
-        self.resources(side).get(&self.name).await.unwrap().status.unwrap_or_default()
+        self.resources(side)
+            .get(&self.name)
+            .await
+            .unwrap()
+            .status
+            .unwrap_or_default()
     }
 
     /// Waits, at most ten minutes, until something holds.
     pub async fn until<F: Future<Output = bool>>(&self, what: &str, holds: impl Fn() -> F) {
-        for _ in 0..6000 {
+        for _ in 0..1500 {
             if holds().await {
                 return;
             }
-            sleep(Duration::from_millis(100)).await;
+            sleep(Duration::from_millis(400)).await;
         }
         let mut last = String::new();
         for side in [EAST, WEST] {
             let object = self.resources(side).get_opt(&self.name).await.unwrap();
-            last.push_str(&format!("\n{}: {:#?}", CLUSTERS[side], object.map(|o| o.status)));
+            last.push_str(&format!(
+                "\n{}: {:#?}",
+                CLUSTERS[side],
+                object.map(|o| o.status)
+            ));
         }
         panic!("never: {what}{last}");
     }
@@ -277,24 +318,35 @@ impl Pair {
     pub async fn until_ready(&self, what: &str) {
         self.until(what, || async {
             let states = [self.status(EAST).await, self.status(WEST).await];
-            states.iter().all(|s| s.phase == Some(DRBDResourcePhase::Ready) && s.disk_state == Some(DiskState::UpToDate) && s.message.is_none())
+            states.iter().all(|s| {
+                s.phase == Some(DRBDResourcePhase::Ready)
+                    && s.disk_state == Some(DiskState::UpToDate)
+                    && s.message.is_none()
+            })
         })
         .await;
     }
 
     pub async fn patch(&self, side: usize, spec: Value) {
         let patch = json!({"spec": spec});
-        self.resources(side).patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        self.resources(side)
+            .patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
     }
 
     /// As the manager does: first the old source gives way, then the new one takes over.
     pub async fn flip(&self, from: usize, to: usize, epoch: i64) {
         for (side, role) in [(from, Role::Secondary), (to, Role::Primary)] {
-            self.patch(side, json!({"role": role, "roleEpoch": epoch})).await;
-            self.until(&format!("{} is {role} at epoch {epoch}", CLUSTERS[side]), || async {
-                let status = self.status(side).await;
-                status.role == Some(role) && status.role_epoch == Some(epoch)
-            })
+            self.patch(side, json!({"role": role, "roleEpoch": epoch}))
+                .await;
+            self.until(
+                &format!("{} is {role} at epoch {epoch}", CLUSTERS[side]),
+                || async {
+                    let status = self.status(side).await;
+                    status.role == Some(role) && status.role_epoch == Some(epoch)
+                },
+            )
             .await;
         }
     }
@@ -305,7 +357,10 @@ impl Pair {
 
     /// Runs the VM on a side for so many seconds, then stops it.
     pub async fn run_vm(&self, side: usize, seconds: u64, ledger: &Ledger) {
-        let device = self.world.open(CLUSTERS[side], NODES[side], self.minor(), "qemu").unwrap();
+        let device = self
+            .world
+            .open(CLUSTERS[side], NODES[side], self.minor(), "qemu")
+            .unwrap();
         let stop = CancellationToken::new();
         let vm = tokio::spawn({
             let (ledger, stop) = (ledger.clone(), stop.clone());
@@ -321,7 +376,10 @@ impl Pair {
         for cluster in CLUSTERS {
             let volume = self.storage.volume(cluster, "pv-db01-root").unwrap();
             let verdict = ledger.verify("shop/db01", "root", |b| volume.read(b), volume.blocks());
-            assert!(verdict.is_whole() && verdict.acknowledged > 0, "{cluster}: {verdict:?}");
+            assert!(
+                verdict.is_whole() && verdict.acknowledged > 0,
+                "{cluster}: {verdict:?}"
+            );
         }
     }
 
@@ -331,17 +389,37 @@ impl Pair {
     }
 
     pub async fn delete(&self, side: usize) {
-        self.resources(side).delete(&self.name, &DeleteParams::default()).await.unwrap();
+        self.resources(side)
+            .delete(&self.name, &DeleteParams::default())
+            .await
+            .unwrap();
     }
 
     pub async fn until_gone(&self) {
         self.until("both resources are gone", || async {
             let mut gone = true;
             for side in [EAST, WEST] {
-                gone &= self.resources(side).get_opt(&self.name).await.unwrap().is_none();
-                gone &= self.world.kernel(CLUSTERS[side], NODES[side]).status().await.is_ok_and(|s| s.is_empty());
-                let frontends = self.namespaced::<PersistentVolumeClaim>(side).list(&ListParams::default()).await.unwrap();
-                gone &= frontends.items.iter().all(|p| !p.name_any().ends_with("-drbd"));
+                gone &= self
+                    .resources(side)
+                    .get_opt(&self.name)
+                    .await
+                    .unwrap()
+                    .is_none();
+                gone &= self
+                    .world
+                    .kernel(CLUSTERS[side], NODES[side])
+                    .status()
+                    .await
+                    .is_ok_and(|s| s.is_empty());
+                let frontends = self
+                    .namespaced::<PersistentVolumeClaim>(side)
+                    .list(&ListParams::default())
+                    .await
+                    .unwrap();
+                gone &= frontends
+                    .items
+                    .iter()
+                    .all(|p| !p.name_any().ends_with("-drbd"));
             }
             gone
         })
@@ -359,8 +437,15 @@ impl Pair {
     }
 
     pub async fn tainted(&self, side: usize) -> bool {
-        let node = Api::<Node>::all(self.client(side)).get(NODES[side]).await.unwrap();
-        node.spec.and_then(|s| s.taints).unwrap_or_default().iter().any(|t| t.key == farshore_api::meta::taints::NOT_READY)
+        let node = Api::<Node>::all(self.client(side))
+            .get(NODES[side])
+            .await
+            .unwrap();
+        node.spec
+            .and_then(|s| s.taints)
+            .unwrap_or_default()
+            .iter()
+            .any(|t| t.key == farshore_api::meta::taints::NOT_READY)
     }
 }
 
