@@ -82,9 +82,12 @@ pub async fn observe(hub: &Hub, name: &str, trouble: Option<String>) -> Result<O
         trouble,
     };
     let mut remotes = Remotes::new();
-    if let Some(zone) = seen.zone.as_ref()
-        && worth_looking(&seen)
-    {
+    if let Some(zone) = &seen.zone {
+        if !worth_looking(&seen) {
+            let dark = |c: &ZoneCluster| (c.name.clone(), Side::unreachable("not looked at yet"));
+            seen.sides = zone.spec.clusters.iter().map(dark).collect();
+            return Ok(Some((seen, remotes)));
+        }
         let looks = zone.spec.clusters.iter().map(|cluster| side(hub, &seen, &needs, cluster));
         let found = futures::future::join_all(looks).await;
         for (cluster, (side, client)) in zone.spec.clusters.iter().zip(found) {
