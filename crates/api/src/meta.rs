@@ -51,7 +51,7 @@ pub mod annotations {
     pub const CREATED_BY: &str = "siterecovery.trilio.io/created-by";
     /// "true" on a ProtectionRequest: unprotect keeps the standby VM and its volumes.
     pub const KEEP_STANDBY: &str = "siterecovery.trilio.io/keep-standby";
-    /// On a PVC that placement created: name of the DRBDResource. Only such a PVC is ever deleted.
+    /// On a PVC that placement created: name of the DRBDResource.
     pub const CREATED_FOR: &str = "siterecovery.trilio.io/created-for";
     /// On a DRBDResource: the role epoch for which the agent may promote by force, without knowing
     /// what the peer has written: an unplanned failover whose source cannot be asked.

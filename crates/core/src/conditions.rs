@@ -54,7 +54,10 @@ pub fn set(
     match conditions.iter_mut().find(|c| c.type_ == type_) {
         Some(old) if old.status == new.status => {
             let since = old.last_transition_time.clone();
-            *old = Condition { last_transition_time: since, ..new };
+            *old = Condition {
+                last_transition_time: since,
+                ..new
+            };
         }
         Some(old) => *old = new,
         None => conditions.push(new),
@@ -92,10 +95,33 @@ mod tests {
     #[test]
     fn the_transition_time_moves_only_with_the_status() {
         let mut all = Vec::new();
-        set(&mut all, "Up", Truth::False, "Waiting", "a", Some(1), at(10));
-        set(&mut all, "Up", Truth::False, "StillWaiting", "b", Some(2), at(20));
+        set(
+            &mut all,
+            "Up",
+            Truth::False,
+            "Waiting",
+            "a",
+            Some(1),
+            at(10),
+        );
+        set(
+            &mut all,
+            "Up",
+            Truth::False,
+            "StillWaiting",
+            "b",
+            Some(2),
+            at(20),
+        );
         let up = get(&all, "Up").unwrap();
-        assert_eq!((up.reason.as_str(), up.observed_generation, up.last_transition_time.0), ("StillWaiting", Some(2), at(10)));
+        assert_eq!(
+            (
+                up.reason.as_str(),
+                up.observed_generation,
+                up.last_transition_time.0
+            ),
+            ("StillWaiting", Some(2), at(10))
+        );
         set(&mut all, "Up", Truth::True, "Done", "", Some(2), at(30));
         assert_eq!(get(&all, "Up").unwrap().last_transition_time.0, at(30));
         assert!(is_true(&all, "Up"));
@@ -107,6 +133,9 @@ mod tests {
         for type_ in ["B", "A", "B"] {
             set(&mut all, type_, Truth::Unknown, "r", "", None, at(0));
         }
-        assert_eq!(all.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(), ["B", "A"]);
+        assert_eq!(
+            all.iter().map(|c| c.type_.as_str()).collect::<Vec<_>>(),
+            ["B", "A"]
+        );
     }
 }

@@ -17,11 +17,19 @@ pub struct Note {
 impl Note {
     /// A note of something that went as intended.
     pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { warning: false, reason: reason.into(), message: message.into() }
+        Self {
+            warning: false,
+            reason: reason.into(),
+            message: message.into(),
+        }
     }
 
     /// A note of something that a person should look at.
     pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { warning: true, reason: reason.into(), message: message.into() }
+        Self {
+            warning: true,
+            reason: reason.into(),
+            message: message.into(),
+        }
     }
 }

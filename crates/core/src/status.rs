@@ -4,7 +4,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// Moments that say when something was looked at or changed, not what it is.
-const MOMENTS: [&str; 4] = ["lastTransitionTime", "lastProbeTime", "lastPollTime", "lastChangeTime"];
+const MOMENTS: [&str; 4] = [
+    "lastTransitionTime",
+    "lastProbeTime",
+    "lastPollTime",
+    "lastChangeTime",
+];
 
 /// Whether two statuses differ in anything but moments. Absent, null and (at the top) `{}` are the
 /// same.
@@ -17,7 +22,11 @@ pub fn status_differs(old: &impl Serialize, new: &impl Serialize) -> bool {
 
 fn timeless(mut status: Value) -> Value {
     strip(&mut status);
-    if status.is_null() { Value::Object(serde_json::Map::new()) } else { status }
+    if status.is_null() {
+        Value::Object(serde_json::Map::new())
+    } else {
+        status
+    }
 }
 
 fn strip(value: &mut Value) {
@@ -39,10 +48,14 @@ mod tests {
 
     #[test]
     fn moments_alone_are_no_difference() {
-        let old = json!({"conditions": [{"type": "A", "status": "True", "lastTransitionTime": "1"}]});
+        let old =
+            json!({"conditions": [{"type": "A", "status": "True", "lastTransitionTime": "1"}]});
         let new = json!({"conditions": [{"type": "A", "status": "True", "lastTransitionTime": "2"}], "message": null});
         assert!(!status_differs(&old, &new));
-        assert!(status_differs(&old, &json!({"conditions": [{"type": "A", "status": "False", "lastTransitionTime": "1"}]})));
+        assert!(status_differs(
+            &old,
+            &json!({"conditions": [{"type": "A", "status": "False", "lastTransitionTime": "1"}]})
+        ));
     }
 
     #[test]

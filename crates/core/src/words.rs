@@ -37,12 +37,19 @@ impl fmt::Display for Wait<'_> {
 
 /// A moment in whole seconds, UTC.
 pub fn moment(at: Timestamp) -> String {
-    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+    Timestamp::from_second(at.as_second())
+        .unwrap_or(at)
+        .to_string()
 }
 
 /// Up to three names, then a count: `a, b, c and 4 more`.
 pub fn list<S: AsRef<str>>(names: &[S]) -> String {
-    let shown = names.iter().take(3).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    let shown = names
+        .iter()
+        .take(3)
+        .map(AsRef::as_ref)
+        .collect::<Vec<_>>()
+        .join(", ");
     match names.len() {
         0 => "none".into(),
         1..=3 => shown,
@@ -52,7 +59,11 @@ pub fn list<S: AsRef<str>>(names: &[S]) -> String {
 
 /// A number of things with its unit: `1 VM`, `3 VMs`.
 pub fn count(n: usize, one: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+    if n == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{n} {one}s")
+    }
 }
 
 /// A number of bytes in the largest binary unit that keeps one decimal: `1.5 GiB`.
@@ -64,8 +75,16 @@ pub fn bytes(n: i64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    let text = if unit == 0 { format!("{value}") } else { format!("{value:.1}") };
-    format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
+    let text = if unit == 0 {
+        format!("{value}")
+    } else {
+        format!("{value:.1}")
+    };
+    format!(
+        "{} {}",
+        text.strip_suffix(".0").unwrap_or(&text),
+        UNITS[unit]
+    )
 }
 
 #[cfg(test)]
@@ -81,7 +100,10 @@ mod tests {
 
     #[test]
     fn bytes_have_a_unit() {
-        assert_eq!([bytes(512), bytes(1024), bytes(1_610_612_736)], ["512 B", "1 KiB", "1.5 GiB"]);
+        assert_eq!(
+            [bytes(512), bytes(1024), bytes(1_610_612_736)],
+            ["512 B", "1 KiB", "1.5 GiB"]
+        );
     }
 
     #[test]

@@ -33,7 +33,11 @@ where
 }
 
 /// As [`ensure`], for an object without a Rust type.
-pub async fn ensure_value(api: &Api<DynamicObject>, manager: &str, desired: &Value) -> kube::Result<Outcome> {
+pub async fn ensure_value(
+    api: &Api<DynamicObject>,
+    manager: &str,
+    desired: &Value,
+) -> kube::Result<Outcome> {
     apply(api, manager, desired).await
 }
 
@@ -42,7 +46,10 @@ where
     K: Resource + Serialize + DeserializeOwned + Clone + Debug,
 {
     let wanted = wanted(desired);
-    let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_string();
+    let name = wanted["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_string();
     let live = api.get_opt(&name).await?;
     let outcome = match &live {
         None => Outcome::Created,
@@ -54,21 +61,32 @@ where
             Outcome::Changed
         }
     };
-    api.patch(&name, &PatchParams::apply(manager).force(), &Patch::Apply(&wanted)).await?;
+    api.patch(
+        &name,
+        &PatchParams::apply(manager).force(),
+        &Patch::Apply(&wanted),
+    )
+    .await?;
     Ok(outcome)
 }
 
 /// Makes a part of an object's status be as `desired` says (server-side apply on `/status`): for
 /// objects whose status has more than one writer, each with fields and conditions of its own.
 /// `live` is the object as last read. Returns whether anything was sent.
-pub async fn ensure_status<K>(api: &Api<K>, manager: &str, live: &K, desired: &Value) -> kube::Result<bool>
+pub async fn ensure_status<K>(
+    api: &Api<K>,
+    manager: &str,
+    live: &K,
+    desired: &Value,
+) -> kube::Result<bool>
 where
     K: Resource<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug,
 {
     let mut wanted = json!({"status": desired});
     prune_nulls(&mut wanted);
     let status = serde_json::to_value(live).map_err(kube::Error::SerdeError)?["status"].clone();
-    if contains_timeless(&status, &wanted["status"]) && !owns_more(live, manager, "status", &wanted) {
+    if contains_timeless(&status, &wanted["status"]) && !owns_more(live, manager, "status", &wanted)
+    {
         return Ok(false);
     }
     let name = live.name_any();
@@ -76,7 +94,12 @@ where
     wanted["kind"] = json!(K::kind(&()));
     // The uid keeps a late write from recreating, or speaking of, another object of the same name.
     wanted["metadata"] = json!({"name": name, "uid": live.uid()});
-    api.patch_status(&name, &PatchParams::apply(manager).force(), &Patch::Apply(&wanted)).await?;
+    api.patch_status(
+        &name,
+        &PatchParams::apply(manager).force(),
+        &Patch::Apply(&wanted),
+    )
+    .await?;
     Ok(true)
 }
 
@@ -86,11 +109,18 @@ pub async fn merge<K>(api: &Api<K>, name: &str, manager: &str, patch: &Value) ->
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    api.patch(name, &manager_of(manager), &Patch::Merge(patch)).await
+    api.patch(name, &manager_of(manager), &Patch::Merge(patch))
+        .await
 }
 
 /// Writes what differs between two statuses, if anything but moments does. Returns whether it wrote.
-pub async fn status<K>(api: &Api<K>, name: &str, manager: &str, old: &impl Serialize, new: &impl Serialize) -> kube::Result<bool>
+pub async fn status<K>(
+    api: &Api<K>,
+    name: &str,
+    manager: &str,
+    old: &impl Serialize,
+    new: &impl Serialize,
+) -> kube::Result<bool>
 where
     K: Clone + DeserializeOwned + Debug,
 {
@@ -100,13 +130,20 @@ where
     let old = serde_json::to_value(old).map_err(kube::Error::SerdeError)?;
     let new = serde_json::to_value(new).map_err(kube::Error::SerdeError)?;
     let patch = json!({"status": difference(&old, &new)});
-    api.patch_status(name, &manager_of(manager), &Patch::Merge(&patch)).await?;
+    api.patch_status(name, &manager_of(manager), &Patch::Merge(&patch))
+        .await?;
     Ok(true)
 }
 
 /// As [`status`], but refused with 409 when somebody else wrote since `object` was read. Returns the
 /// object as written, or None if there was nothing to write.
-pub async fn status_guarded<K>(api: &Api<K>, manager: &str, object: &K, old: &impl Serialize, new: &impl Serialize) -> kube::Result<Option<K>>
+pub async fn status_guarded<K>(
+    api: &Api<K>,
+    manager: &str,
+    object: &K,
+    old: &impl Serialize,
+    new: &impl Serialize,
+) -> kube::Result<Option<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
@@ -117,11 +154,22 @@ where
     let new = serde_json::to_value(new).map_err(kube::Error::SerdeError)?;
     let metadata = json!({"resourceVersion": object.resource_version(), "uid": object.uid()});
     let patch = json!({"metadata": metadata, "status": difference(&old, &new)});
-    api.patch_status(&object.name_any(), &manager_of(manager), &Patch::Merge(&patch)).await.map(Some)
+    api.patch_status(
+        &object.name_any(),
+        &manager_of(manager),
+        &Patch::Merge(&patch),
+    )
+    .await
+    .map(Some)
 }
 
 /// Adds a finalizer, if it is not there. Fails with 409 when somebody else wrote since `object` was read.
-pub async fn add_finalizer<K>(api: &Api<K>, manager: &str, object: &K, finalizer: &str) -> kube::Result<bool>
+pub async fn add_finalizer<K>(
+    api: &Api<K>,
+    manager: &str,
+    object: &K,
+    finalizer: &str,
+) -> kube::Result<bool>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
@@ -134,14 +182,24 @@ where
 }
 
 /// Removes a finalizer, if it is there. Fails with 409 when somebody else wrote since `object` was read.
-pub async fn remove_finalizer<K>(api: &Api<K>, manager: &str, object: &K, finalizer: &str) -> kube::Result<bool>
+pub async fn remove_finalizer<K>(
+    api: &Api<K>,
+    manager: &str,
+    object: &K,
+    finalizer: &str,
+) -> kube::Result<bool>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     if !object.finalizers().iter().any(|f| f == finalizer) {
         return Ok(false);
     }
-    let rest: Vec<String> = object.finalizers().iter().filter(|f| *f != finalizer).cloned().collect();
+    let rest: Vec<String> = object
+        .finalizers()
+        .iter()
+        .filter(|f| *f != finalizer)
+        .cloned()
+        .collect();
     match finalizers(api, manager, object, &rest).await {
         // Gone meanwhile: nothing left to remove.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
@@ -154,7 +212,13 @@ where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
     let patch = json!({"metadata": {"finalizers": all, "resourceVersion": object.resource_version(), "uid": object.uid()}});
-    api.patch(&object.name_any(), &manager_of(manager), &Patch::Merge(&patch)).await.map(|_| ())
+    api.patch(
+        &object.name_any(),
+        &manager_of(manager),
+        &Patch::Merge(&patch),
+    )
+    .await
+    .map(|_| ())
 }
 
 /// Deletes an object, if it is there. Returns whether it was.
@@ -170,7 +234,10 @@ where
 }
 
 fn manager_of(manager: &str) -> PatchParams {
-    PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(manager.into()),
+        ..PatchParams::default()
+    }
 }
 
 /// What of `desired` is applied.
@@ -181,7 +248,13 @@ fn wanted(desired: &Value) -> Value {
         object.remove("status");
     }
     if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
-        for field in ["managedFields", "resourceVersion", "creationTimestamp", "generation", "uid"] {
+        for field in [
+            "managedFields",
+            "resourceVersion",
+            "creationTimestamp",
+            "generation",
+            "uid",
+        ] {
             metadata.remove(field);
         }
     }
@@ -200,19 +273,34 @@ fn prune_nulls(value: &mut Value) {
 }
 
 /// Fields by which elements of a list are told apart, where a list is a map in disguise.
-const KEYS: [&str; 8] = ["name", "type", "containerPort", "port", "mountPath", "devicePath", "key", "uid"];
+const KEYS: [&str; 8] = [
+    "name",
+    "type",
+    "containerPort",
+    "port",
+    "mountPath",
+    "devicePath",
+    "key",
+    "uid",
+];
 
 /// Whether everything in `wanted` is in `live`. Lists of objects with a key are compared by key and
 /// may have further elements; other lists must be equal in length and order.
 fn contains(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(name, w)| match live.get(name) {
-            Some(l) => contains(l, w),
-            None => is_empty(w),
-        }),
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, w)| match live.get(name) {
+                Some(l) => contains(l, w),
+                None => is_empty(w),
+            })
+        }
         (Value::Array(live), Value::Array(wanted)) => match key_of(wanted) {
-            Some(key) => wanted.iter().all(|w| live.iter().any(|l| l[key] == w[key] && contains(l, w))),
-            None => live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| contains(l, w)),
+            Some(key) => wanted
+                .iter()
+                .all(|w| live.iter().any(|l| l[key] == w[key] && contains(l, w))),
+            None => {
+                live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| contains(l, w))
+            }
         },
         _ => live == wanted,
     }
@@ -262,13 +350,18 @@ fn owns_more<K: Resource>(live: &K, manager: &str, subresource: &str, wanted: &V
         entry.manager.as_deref() == Some(manager)
             && entry.operation.as_deref() == Some("Apply")
             && entry.subresource.as_deref().unwrap_or_default() == subresource
-            && entry.fields_v1.as_ref().is_some_and(|fields| !covers(wanted, &fields.0))
+            && entry
+                .fields_v1
+                .as_ref()
+                .is_some_and(|fields| !covers(wanted, &fields.0))
     })
 }
 
 /// Whether every field of a `fieldsV1` set is in `wanted`.
 fn covers(wanted: &Value, fields: &Value) -> bool {
-    let Some(fields) = fields.as_object() else { return true };
+    let Some(fields) = fields.as_object() else {
+        return true;
+    };
     fields.iter().all(|(path, below)| {
         if path == "." {
             return true;
@@ -278,13 +371,22 @@ fn covers(wanted: &Value, fields: &Value) -> bool {
         }
         let items = wanted.as_array().map_or(&[][..], Vec::as_slice);
         if let Some(key) = path.strip_prefix("k:") {
-            let Ok(Value::Object(key)) = serde_json::from_str::<Value>(key) else { return true };
+            let Ok(Value::Object(key)) = serde_json::from_str::<Value>(key) else {
+                return true;
+            };
             // A key that `wanted` leaves to its default (protocol: TCP) still is that key.
-            let same = |item: &&Value| key.iter().all(|(k, v)| item.get(k).is_none_or(|have| have == v));
-            return items.iter().find(same).is_some_and(|item| covers(item, below));
+            let same = |item: &&Value| {
+                key.iter()
+                    .all(|(k, v)| item.get(k).is_none_or(|have| have == v))
+            };
+            return items
+                .iter()
+                .find(same)
+                .is_some_and(|item| covers(item, below));
         }
         if let Some(value) = path.strip_prefix("v:") {
-            return serde_json::from_str::<Value>(value).map_or(true, |value| items.contains(&value));
+            return serde_json::from_str::<Value>(value)
+                .map_or(true, |value| items.contains(&value));
         }
         true
     })
@@ -292,7 +394,9 @@ fn covers(wanted: &Value, fields: &Value) -> bool {
 
 /// The merge patch that turns `old` into `new`.
 fn difference(old: &Value, new: &Value) -> Value {
-    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return new.clone();
+    };
     let mut patch = Map::new();
     for (name, value) in new {
         match old.get(name) {
@@ -318,9 +422,18 @@ mod tests {
     #[test]
     fn what_others_added_does_not_matter() {
         let live = json!({"spec": {"containers": [{"name": "sidecar"}, {"name": "a", "image": "x", "pullPolicy": "Always"}], "node": "n"}});
-        assert!(contains(&live, &json!({"spec": {"containers": [{"name": "a", "image": "x"}]}})));
-        assert!(!contains(&live, &json!({"spec": {"containers": [{"name": "a", "image": "y"}]}})));
-        assert!(!contains(&live, &json!({"spec": {"containers": [{"name": "b"}]}})));
+        assert!(contains(
+            &live,
+            &json!({"spec": {"containers": [{"name": "a", "image": "x"}]}})
+        ));
+        assert!(!contains(
+            &live,
+            &json!({"spec": {"containers": [{"name": "a", "image": "y"}]}})
+        ));
+        assert!(!contains(
+            &live,
+            &json!({"spec": {"containers": [{"name": "b"}]}})
+        ));
     }
 
     #[test]
@@ -334,15 +447,27 @@ mod tests {
     #[test]
     fn a_field_applied_before_and_no_longer_wanted_is_noticed() {
         let fields = json!({"f:spec": {"f:a": {}, "f:list": {"k:{\"name\":\"x\"}": {".": {}, "f:name": {}}}}});
-        assert!(covers(&json!({"spec": {"a": 1, "list": [{"name": "x"}]}}), &fields));
-        assert!(!covers(&json!({"spec": {"list": [{"name": "x"}]}}), &fields));
-        assert!(!covers(&json!({"spec": {"a": 1, "list": [{"name": "y"}]}}), &fields));
+        assert!(covers(
+            &json!({"spec": {"a": 1, "list": [{"name": "x"}]}}),
+            &fields
+        ));
+        assert!(!covers(
+            &json!({"spec": {"list": [{"name": "x"}]}}),
+            &fields
+        ));
+        assert!(!covers(
+            &json!({"spec": {"a": 1, "list": [{"name": "y"}]}}),
+            &fields
+        ));
     }
 
     #[test]
     fn a_patch_holds_only_what_differs_and_nulls_what_is_gone() {
         let old = json!({"phase": "A", "message": "m", "same": {"x": 1}, "list": [1]});
         let new = json!({"phase": "B", "same": {"x": 1}, "list": [1, 2]});
-        assert_eq!(difference(&old, &new), json!({"phase": "B", "message": null, "list": [1, 2]}));
+        assert_eq!(
+            difference(&old, &new),
+            json!({"phase": "B", "message": null, "list": [1, 2]})
+        );
     }
 }

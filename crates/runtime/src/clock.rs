@@ -22,7 +22,10 @@ impl Clock {
 
     /// A clock that shows `start` now and advances with tokio's clock. Must be called in a runtime.
     pub fn virtual_from(start: Timestamp) -> Self {
-        Self(Source::Virtual { start, base: Instant::now() })
+        Self(Source::Virtual {
+            start,
+            base: Instant::now(),
+        })
     }
 
     /// The time.
@@ -32,7 +35,9 @@ impl Clock {
             Source::System => Timestamp::now(),
             Source::Virtual { start, base } => {
                 let elapsed = i64::try_from(base.elapsed().as_nanos()).unwrap_or(i64::MAX);
-                start.checked_add(SignedDuration::from_nanos(elapsed)).unwrap_or(*start)
+                start
+                    .checked_add(SignedDuration::from_nanos(elapsed))
+                    .unwrap_or(*start)
             }
         }
     }

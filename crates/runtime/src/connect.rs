@@ -19,7 +19,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a whole answer, watches and followed logs excepted (kube ends silent watches itself).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-type Factory = dyn Fn(&str, Option<&str>) -> Option<Client> + Send + Sync;
+/// Knows the API servers of this process by URL; gives a client that authenticates with the token.
+pub type Factory = dyn Fn(&str, Option<&str>) -> Option<Client> + Send + Sync;
 
 /// Makes clients of other clusters from kubeconfigs.
 #[derive(Clone)]
@@ -47,20 +48,29 @@ impl Connector {
 
     /// Hands the server URL and token of the kubeconfig's current context to `factory`, which knows
     /// the API servers of this process; `None` means that there is no such server.
-    pub fn in_process(factory: Arc<dyn Fn(&str, Option<&str>) -> Option<Client> + Send + Sync>) -> Self {
+    pub fn in_process(factory: Arc<Factory>) -> Self {
         Self(Kind::InProcess(factory))
     }
 
     /// A client for the current context of a kubeconfig. Nothing is sent yet. The kubeconfig must be
     /// self-contained: programs and files that it names are refused, since it comes from a Secret
     /// and would be read or run with this process's rights.
-    pub async fn connect(&self, kubeconfig: &[u8], user_agent: &str) -> Result<Client, ConnectError> {
+    pub async fn connect(
+        &self,
+        kubeconfig: &[u8],
+        user_agent: &str,
+    ) -> Result<Client, ConnectError> {
         let text = std::str::from_utf8(kubeconfig)
             .map_err(|_| ConnectError::Invalid("kubeconfig is not UTF-8 text; store it again with `kubectl create secret generic --from-file`".into()))?;
         let context = Current::of(text)?;
         match &self.0 {
             Kind::InProcess(factory) => factory(&context.server, context.token.as_deref())
-                .ok_or_else(|| ConnectError::Invalid(format!("kubeconfig names the server {}, which does not exist", context.server))),
+                .ok_or_else(|| {
+                    ConnectError::Invalid(format!(
+                        "kubeconfig names the server {}, which does not exist",
+                        context.server
+                    ))
+                }),
             Kind::Network => network(text, user_agent).await,
         }
     }
@@ -71,18 +81,40 @@ pub(crate) fn client(mut config: Config, user_agent: &str) -> Result<Client, Con
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(ANSWER_TIMEOUT);
     config.default_retry = false;
-    let agent = HeaderValue::from_str(user_agent).map_err(|_| ConnectError::Invalid(format!("{user_agent:?} is no User-Agent")))?;
+    let agent = HeaderValue::from_str(user_agent)
+        .map_err(|_| ConnectError::Invalid(format!("{user_agent:?} is no User-Agent")))?;
     config.headers.push((USER_AGENT, agent));
-    let builder = ClientBuilder::try_from(config)
-        .map_err(|e| ConnectError::Invalid(format!("kubeconfig cannot be used: {e}; check its certificate and key data")))?;
+    let builder = ClientBuilder::try_from(config).map_err(|e| {
+        ConnectError::Invalid(format!(
+            "kubeconfig cannot be used: {e}; check its certificate and key data"
+        ))
+    })?;
     Ok(builder.with_layer(&AnswerTimeoutLayer).build())
 }
 
 async fn network(text: &str, user_agent: &str) -> Result<Client, ConnectError> {
-    let invalid = |e: kube::config::KubeconfigError| ConnectError::Invalid(format!("kubeconfig cannot be used: {e}"));
+    let invalid = |e: kube::config::KubeconfigError| {
+        ConnectError::Invalid(match e {
+            kube::config::KubeconfigError::Parse(e) => format!("kubeconfig {}", not_yaml(&e)),
+            e => format!("kubeconfig cannot be used: {e}"),
+        })
+    };
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(invalid)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(invalid)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(invalid)?;
     client(config, user_agent)
+}
+
+/// Says where a kubeconfig is no kubeconfig. The parser's own message quotes the text around the
+/// place, which may be a credential.
+fn not_yaml(error: &serde_saphyr::Error) -> String {
+    let place = error.location().map_or_else(String::new, |at| {
+        format!(" (line {}, column {})", at.line(), at.column())
+    });
+    format!(
+        "is not a kubeconfig in valid YAML{place}; store it again with `kubectl create secret generic --from-file`"
+    )
 }
 
 /// Server and token of a kubeconfig's current context.
@@ -112,19 +144,30 @@ struct Named {
 impl Current {
     fn of(text: &str) -> Result<Self, ConnectError> {
         let invalid = |why: String| ConnectError::Invalid(format!("kubeconfig {why}"));
-        let file: File = serde_saphyr::from_str(text).map_err(|e| invalid(format!("is not valid YAML: {e}")))?;
-        let current = file.current_context.filter(|c| !c.is_empty()).ok_or_else(|| invalid("has no current-context; set one with `kubectl config use-context`".into()))?;
-        let named = |list: &[Named], what: &str, name: &str, part: fn(&Named) -> &serde_json::Value| {
-            list.iter()
-                .find(|n| n.name == name)
-                .map(|n| part(n).clone())
-                .ok_or_else(|| invalid(format!("has no {what} {name:?}, which its current context {current:?} needs")))
-        };
+        let file: File = serde_saphyr::from_str(text).map_err(|e| invalid(not_yaml(&e)))?;
+        let current = file
+            .current_context
+            .filter(|c| !c.is_empty())
+            .ok_or_else(|| {
+                invalid("has no current-context; set one with `kubectl config use-context`".into())
+            })?;
+        let named =
+            |list: &[Named], what: &str, name: &str, part: fn(&Named) -> &serde_json::Value| {
+                list.iter()
+                    .find(|n| n.name == name)
+                    .map(|n| part(n).clone())
+                    .ok_or_else(|| {
+                        invalid(format!(
+                            "has no {what} {name:?}, which its current context {current:?} needs"
+                        ))
+                    })
+            };
         let context = named(&file.contexts, "context", &current, |n| &n.context)?;
         let text_of = |value: &serde_json::Value, key: &str| value[key].as_str().map(str::to_owned);
         let cluster_name = text_of(&context, "cluster").unwrap_or_default();
         let cluster = named(&file.clusters, "cluster", &cluster_name, |n| &n.cluster)?;
-        let server = text_of(&cluster, "server").ok_or_else(|| invalid(format!("has no server for the cluster {cluster_name:?}")))?;
+        let server = text_of(&cluster, "server")
+            .ok_or_else(|| invalid(format!("has no server for the cluster {cluster_name:?}")))?;
         let user = match text_of(&context, "user") {
             Some(name) if !name.is_empty() => named(&file.users, "user", &name, |n| &n.user)?,
             _ => serde_json::Value::Null,
@@ -143,7 +186,10 @@ impl Current {
                 )));
             }
         }
-        Ok(Self { server, token: text_of(&user, "token") })
+        Ok(Self {
+            server,
+            token: text_of(&user, "token"),
+        })
     }
 }
 
@@ -171,34 +217,55 @@ where
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
-    fn poll_ready(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), BoxError>> {
+    fn poll_ready(
+        &mut self,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), BoxError>> {
         self.0.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let endless = request.uri().query().is_some_and(|q| q.split('&').any(|p| matches!(p, "watch=true" | "watch=1" | "follow=true")));
+        let endless = request.uri().query().is_some_and(|q| {
+            q.split('&')
+                .any(|p| matches!(p, "watch=true" | "watch=1" | "follow=true"))
+        });
         let target = format!("{} {}", request.method(), request.uri().path());
         let answer = self.0.call(request);
         if endless {
             // Only the head is bounded: an API server sends it at once.
             return Box::pin(async move {
-                let head = tokio::time::timeout(ANSWER_TIMEOUT, answer).await.map_err(|_| late(&target))?;
-                Ok(head.map_err(Into::into)?.map(|body| body.map_err(Into::into).boxed_unsync()))
+                let head = tokio::time::timeout(ANSWER_TIMEOUT, answer)
+                    .await
+                    .map_err(|_| late(&target))?;
+                Ok(head
+                    .map_err(Into::into)?
+                    .map(|body| body.map_err(Into::into).boxed_unsync()))
             });
         }
         Box::pin(async move {
             let whole = async {
                 let (head, body) = answer.await.map_err(Into::into)?.into_parts();
                 let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
-                Ok(Response::from_parts(head, Full::new(bytes).map_err(|never| match never {}).boxed_unsync()))
+                Ok(Response::from_parts(
+                    head,
+                    Full::new(bytes)
+                        .map_err(|never| match never {})
+                        .boxed_unsync(),
+                ))
             };
-            tokio::time::timeout(ANSWER_TIMEOUT, whole).await.map_err(|_| late(&target))?
+            tokio::time::timeout(ANSWER_TIMEOUT, whole)
+                .await
+                .map_err(|_| late(&target))?
         })
     }
 }
 
 fn late(target: &str) -> BoxError {
-    format!("the API server did not answer {target} within {} s", ANSWER_TIMEOUT.as_secs()).into()
+    format!(
+        "the API server did not answer {target} within {} s",
+        ANSWER_TIMEOUT.as_secs()
+    )
+    .into()
 }
 
 #[cfg(test)]
@@ -214,20 +281,43 @@ mod tests {
     #[test]
     fn server_and_token_of_the_current_context_are_found() {
         let current = Current::of(&kubeconfig("{token: t}")).unwrap();
-        assert_eq!((current.server.as_str(), current.token.as_deref()), ("https://east:6443", Some("t")));
+        assert_eq!(
+            (current.server.as_str(), current.token.as_deref()),
+            ("https://east:6443", Some("t"))
+        );
     }
 
     #[test]
     fn a_kubeconfig_that_would_run_a_program_is_refused() {
-        let Err(ConnectError::Invalid(why)) = Current::of(&kubeconfig("{exec: {command: aws}}")) else { panic!("accepted") };
+        let Err(ConnectError::Invalid(why)) = Current::of(&kubeconfig("{exec: {command: aws}}"))
+        else {
+            panic!("accepted")
+        };
         assert!(why.contains("exec") && why.contains("--flatten"), "{why}");
     }
 
     #[test]
+    fn an_unreadable_kubeconfig_is_not_quoted() {
+        for text in ["token: [TOPSECRET", "users: TOPSECRET", "- TOPSECRET"] {
+            let Err(ConnectError::Invalid(why)) = Current::of(text) else {
+                panic!("accepted")
+            };
+            assert!(
+                why.contains("line 1") && !why.contains("TOPSECRET"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
     fn what_is_missing_is_named() {
-        let Err(ConnectError::Invalid(why)) = Current::of("current-context: a\n") else { panic!("accepted") };
+        let Err(ConnectError::Invalid(why)) = Current::of("current-context: a\n") else {
+            panic!("accepted")
+        };
         assert!(why.contains("no context \"a\""), "{why}");
-        let Err(ConnectError::Invalid(why)) = Current::of("{}") else { panic!("accepted") };
+        let Err(ConnectError::Invalid(why)) = Current::of("{}") else {
+            panic!("accepted")
+        };
         assert!(why.contains("current-context"), "{why}");
     }
 }

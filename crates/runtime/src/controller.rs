@@ -31,7 +31,10 @@ pub trait Reconciler<K>: Send + Sync + 'static {
     /// Name for logs.
     fn name(&self) -> &'static str;
     /// Looks at the world, decides and acts; says when to look again.
-    fn reconcile(&self, object: Arc<K>) -> impl Future<Output = Result<Requeue, ReconcileError>> + Send;
+    fn reconcile(
+        &self,
+        object: Arc<K>,
+    ) -> impl Future<Output = Result<Requeue, ReconcileError>> + Send;
 }
 
 /// When to look at an object again.
@@ -63,7 +66,11 @@ pub struct ReconcileError {
 impl ReconcileError {
     /// An error of this sentence.
     pub fn new(sentence: impl Into<String>) -> Self {
-        Self { sentence: sentence.into(), conflict: false, source: None }
+        Self {
+            sentence: sentence.into(),
+            conflict: false,
+            source: None,
+        }
     }
 
     /// Says what was being done: `reading ProtectionGroup dr-m/shop`.
@@ -82,7 +89,11 @@ impl ReconcileError {
 impl From<kube::Error> for ReconcileError {
     fn from(error: kube::Error) -> Self {
         let conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
-        Self { sentence: error.to_string(), conflict, source: Some(Box::new(error)) }
+        Self {
+            sentence: error.to_string(),
+            conflict,
+            source: Some(Box::new(error)),
+        }
     }
 }
 
@@ -100,7 +111,9 @@ impl<T, E: Into<ReconcileError>> During<T> for Result<T, E> {
 
 /// Pause before try number `failures` + 1.
 fn retry_after(failures: u32) -> Duration {
-    FIRST_RETRY.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(LAST_RETRY)
+    FIRST_RETRY
+        .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
+        .min(LAST_RETRY)
 }
 
 /// Pause after a failed watch, without the jitter of kube's own: one seed, one history.
@@ -135,12 +148,19 @@ impl<R> Context<R> {
     }
 
     fn succeeded(&self, key: &str) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
     }
 }
 
 fn key<K: Resource>(object: &K) -> String {
-    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+    format!(
+        "{}/{}",
+        object.namespace().unwrap_or_default(),
+        object.name_any()
+    )
 }
 
 /// Runs a reconciler for every object of `api` that matches `watch`, on changes of the object and
@@ -159,7 +179,10 @@ pub async fn run<K, R>(
     R: Reconciler<K>,
 {
     let name = reconciler.name();
-    let context = Arc::new(Context { reconciler, failures: Mutex::default() });
+    let context = Arc::new(Context {
+        reconciler,
+        failures: Mutex::default(),
+    });
     let results = Controller::new(api, watch)
         .with_config(Config::default().concurrency(concurrency))
         .trigger_backoff(WatchBackoff(0))
@@ -171,7 +194,9 @@ pub async fn run<K, R>(
             Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
             // Told by the error policy.
             Err(ControllerError::ReconcilerFailed(..)) => {}
-            Err(error) => tracing::warn!(reconciler = name, %error, "watch failed, it is tried again"),
+            Err(error) => {
+                tracing::warn!(reconciler = name, %error, "watch failed, it is tried again")
+            }
         }
         std::future::ready(())
     });
@@ -194,7 +219,12 @@ where
     let key = key(&*object);
     let requeue = tokio::time::timeout(RECONCILE_LIMIT, context.reconciler.reconcile(object))
         .await
-        .map_err(|_| ReconcileError::new(format!("did not finish within {} s", RECONCILE_LIMIT.as_secs())))??;
+        .map_err(|_| {
+            ReconcileError::new(format!(
+                "did not finish within {} s",
+                RECONCILE_LIMIT.as_secs()
+            ))
+        })??;
     context.succeeded(&key);
     Ok(match requeue {
         Requeue::Change => Action::await_change(),

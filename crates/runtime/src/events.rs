@@ -50,7 +50,13 @@ struct Said {
 impl Recorder {
     /// Speaks as `controller`, instance `instance` (the pod).
     pub fn new(client: Client, controller: &str, instance: &str, clock: Clock) -> Self {
-        Self { client, controller: controller.into(), instance: instance.into(), clock, said: Arc::default() }
+        Self {
+            client,
+            controller: controller.into(),
+            instance: instance.into(),
+            clock,
+            said: Arc::default(),
+        }
     }
 
     /// Publishes a note about an object. The same note again within 10 minutes counts up the series
@@ -67,7 +73,11 @@ impl Recorder {
     }
 
     async fn try_publish(&self, about: ObjectReference, note: &Note) -> kube::Result<()> {
-        let namespace = about.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into());
+        let namespace = about
+            .namespace
+            .clone()
+            .filter(|n| !n.is_empty())
+            .unwrap_or_else(|| "default".into());
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let text = |t: &Option<String>| t.clone().unwrap_or_default();
         let key = Key {
@@ -81,8 +91,16 @@ impl Recorder {
         };
         let now = self.clock.now();
         if let Some((event, count)) = self.again(&key, now) {
-            let series = json!({"series": {"count": count, "lastObservedTime": self.clock.micro_time()}});
-            match api.patch(&event, &PatchParams::apply(&self.controller), &Patch::Merge(&series)).await {
+            let series =
+                json!({"series": {"count": count, "lastObservedTime": self.clock.micro_time()}});
+            match api
+                .patch(
+                    &event,
+                    &PatchParams::apply(&self.controller),
+                    &Patch::Merge(&series),
+                )
+                .await
+            {
                 Ok(_) => return Ok(()),
                 // Events expire: say it anew.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -96,7 +114,17 @@ impl Recorder {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error),
         }
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Said { event: name, count: 1, last: now });
+        self.said
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(
+                key,
+                Said {
+                    event: name,
+                    count: 1,
+                    last: now,
+                },
+            );
         Ok(())
     }
 
@@ -111,7 +139,16 @@ impl Recorder {
     }
 
     fn event(&self, namespace: &str, key: &Key, about: ObjectReference, now: Timestamp) -> Event {
-        let identity = [key.kind.as_str(), &key.uid, &key.reason, &key.message, &self.controller, &self.instance, &now.as_microsecond().to_string()].join("\n");
+        let identity = [
+            key.kind.as_str(),
+            &key.uid,
+            &key.reason,
+            &key.message,
+            &self.controller,
+            &self.instance,
+            &now.as_microsecond().to_string(),
+        ]
+        .join("\n");
         let object: String = key.name.chars().take(200).collect();
         Event {
             metadata: ObjectMeta {
@@ -146,5 +183,7 @@ fn cut(text: &str, limit: usize) -> String {
 
 /// The FNV-1a hash: the same in every process, unlike std's.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -40,17 +40,28 @@ enum Step {
 
 /// Notes what was read and decides. Pure.
 fn step(observed: &mut Observed, now: Instant, identity: &str, lease: Option<&LeaseSpec>) -> Step {
-    let Some(spec) = lease else { return Step::Create };
+    let Some(spec) = lease else {
+        return Step::Create;
+    };
     if observed.record.as_ref() != Some(spec) {
-        *observed = Observed { record: Some(spec.clone()), at: Some(now) };
+        *observed = Observed {
+            record: Some(spec.clone()),
+            at: Some(now),
+        };
     }
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder.is_empty() || holder == identity {
         return Step::Take;
     }
     let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
-    let since = observed.at.map_or(Duration::ZERO, |at| now.duration_since(at));
-    if since >= Duration::from_secs(seconds) { Step::Take } else { Step::Wait }
+    let since = observed
+        .at
+        .map_or(Duration::ZERO, |at| now.duration_since(at));
+    if since >= Duration::from_secs(seconds) {
+        Step::Take
+    } else {
+        Step::Wait
+    }
 }
 
 struct Election<'a> {
@@ -67,21 +78,35 @@ impl Election<'_> {
         let identity = &self.process.identity;
         let spec = |l: &Lease| l.spec.clone().unwrap_or_default();
         let old = found.as_ref().map(spec);
-        let written = match (step(&mut self.observed, Instant::now(), identity, old.as_ref()), found) {
+        let written = match (
+            step(&mut self.observed, Instant::now(), identity, old.as_ref()),
+            found,
+        ) {
             (Step::Wait, _) => return Ok(false),
             (Step::Take, Some(mut lease)) => {
                 lease.spec = Some(self.record(old.unwrap_or_default()));
-                self.api.replace(self.name, &PostParams::default(), &lease).await
+                self.api
+                    .replace(self.name, &PostParams::default(), &lease)
+                    .await
             }
             (_, _) => {
-                let metadata = ObjectMeta { name: Some(self.name.into()), ..ObjectMeta::default() };
-                let lease = Lease { metadata, spec: Some(self.record(LeaseSpec::default())) };
+                let metadata = ObjectMeta {
+                    name: Some(self.name.into()),
+                    ..ObjectMeta::default()
+                };
+                let lease = Lease {
+                    metadata,
+                    spec: Some(self.record(LeaseSpec::default())),
+                };
                 self.api.create(&PostParams::default(), &lease).await
             }
         };
         match written {
             Ok(lease) => {
-                self.observed = Observed { record: lease.spec, at: Some(Instant::now()) };
+                self.observed = Observed {
+                    record: lease.spec,
+                    at: Some(Instant::now()),
+                };
                 Ok(true)
             }
             // Somebody else was faster.
@@ -97,9 +122,16 @@ impl Election<'_> {
         LeaseSpec {
             holder_identity: Some(identity),
             lease_duration_seconds: Some(i32::try_from(LEASE_DURATION.as_secs()).unwrap_or(15)),
-            acquire_time: if mine { old.acquire_time } else { Some(now.clone()) },
+            acquire_time: if mine {
+                old.acquire_time
+            } else {
+                Some(now.clone())
+            },
             renew_time: Some(now),
-            lease_transitions: Some(old.lease_transitions.unwrap_or(0) + i32::from(!mine && old.holder_identity.is_some())),
+            lease_transitions: Some(
+                old.lease_transitions.unwrap_or(0)
+                    + i32::from(!mine && old.holder_identity.is_some()),
+            ),
             ..old
         }
     }
@@ -137,7 +169,9 @@ impl Election<'_> {
                 // Lost only when somebody else holds it now; a lost race is tried again.
                 Ok(Ok(false)) if self.taken() => return,
                 Ok(Ok(false)) => {}
-                Ok(Err(error)) => tracing::warn!(lease = self.name, %error, "cannot renew the Lease"),
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = self.name, %error, "cannot renew the Lease")
+                }
                 Err(_) => return,
             }
             if Instant::now() >= deadline {
@@ -147,13 +181,19 @@ impl Election<'_> {
     }
 
     fn taken(&self) -> bool {
-        let holder = self.observed.record.as_ref().and_then(|r| r.holder_identity.as_deref());
+        let holder = self
+            .observed
+            .record
+            .as_ref()
+            .and_then(|r| r.holder_identity.as_deref());
         holder.is_some_and(|h| !h.is_empty() && h != self.process.identity)
     }
 
     /// Gives the Lease up, so that the next one need not wait.
     async fn release(&mut self) -> kube::Result<()> {
-        let Some(mut lease) = self.api.get_opt(self.name).await? else { return Ok(()) };
+        let Some(mut lease) = self.api.get_opt(self.name).await? else {
+            return Ok(());
+        };
         let old = lease.spec.clone().unwrap_or_default();
         if old.holder_identity.as_deref() != Some(&self.process.identity) {
             return Ok(());
@@ -164,7 +204,10 @@ impl Election<'_> {
             renew_time: Some(self.process.clock.micro_time()),
             ..old
         });
-        self.api.replace(self.name, &PostParams::default(), &lease).await.map(|_| ())
+        self.api
+            .replace(self.name, &PostParams::default(), &lease)
+            .await
+            .map(|_| ())
     }
 }
 
@@ -172,9 +215,18 @@ impl Election<'_> {
 /// `work` returns, Ok when the process shuts down before it led, or an error when the Lease was
 /// lost: `work` is dropped then and the process must end. `work` is expected to end at shutdown; the
 /// Lease is released after it. A process that restarts under the same identity continues at once.
-pub async fn lead(process: &Process, lease_name: &str, work: impl Future<Output = Result<(), ProcessError>>) -> Result<(), ProcessError> {
+pub async fn lead(
+    process: &Process,
+    lease_name: &str,
+    work: impl Future<Output = Result<(), ProcessError>>,
+) -> Result<(), ProcessError> {
     let api = Api::namespaced(process.client.clone(), &process.namespace);
-    let mut election = Election { process, api, name: lease_name, observed: Observed::default() };
+    let mut election = Election {
+        process,
+        api,
+        name: lease_name,
+        observed: Observed::default(),
+    };
     if !election.acquire().await {
         return Ok(());
     }
@@ -191,8 +243,14 @@ pub async fn lead(process: &Process, lease_name: &str, work: impl Future<Output 
     };
     match tokio::time::timeout(RETRY, election.release()).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(lease = lease_name, %error, "cannot release the Lease; it expires in {} s", LEASE_DURATION.as_secs()),
-        Err(_) => tracing::warn!(lease = lease_name, "cannot release the Lease in time; it expires in {} s", LEASE_DURATION.as_secs()),
+        Ok(Err(error)) => {
+            tracing::warn!(lease = lease_name, %error, "cannot release the Lease; it expires in {} s", LEASE_DURATION.as_secs())
+        }
+        Err(_) => tracing::warn!(
+            lease = lease_name,
+            "cannot release the Lease in time; it expires in {} s",
+            LEASE_DURATION.as_secs()
+        ),
     }
     result
 }
@@ -205,7 +263,9 @@ mod tests {
         LeaseSpec {
             holder_identity: Some(by.into()),
             lease_duration_seconds: Some(15),
-            renew_time: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(jiff::Timestamp::from_second(renewed).unwrap())),
+            renew_time: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(
+                jiff::Timestamp::from_second(renewed).unwrap(),
+            )),
             ..LeaseSpec::default()
         }
     }
@@ -216,19 +276,40 @@ mod tests {
         let start = Instant::now();
         let after = |s| start + Duration::from_secs(s);
         // renewTime lies far in the past: the other's clock may be wrong.
-        assert_eq!(step(&mut observed, start, "b", Some(&held("a", 0))), Step::Wait);
-        assert_eq!(step(&mut observed, after(14), "b", Some(&held("a", 0))), Step::Wait);
-        assert_eq!(step(&mut observed, after(14), "b", Some(&held("a", 1))), Step::Wait);
-        assert_eq!(step(&mut observed, after(28), "b", Some(&held("a", 1))), Step::Wait);
-        assert_eq!(step(&mut observed, after(29), "b", Some(&held("a", 1))), Step::Take);
+        assert_eq!(
+            step(&mut observed, start, "b", Some(&held("a", 0))),
+            Step::Wait
+        );
+        assert_eq!(
+            step(&mut observed, after(14), "b", Some(&held("a", 0))),
+            Step::Wait
+        );
+        assert_eq!(
+            step(&mut observed, after(14), "b", Some(&held("a", 1))),
+            Step::Wait
+        );
+        assert_eq!(
+            step(&mut observed, after(28), "b", Some(&held("a", 1))),
+            Step::Wait
+        );
+        assert_eq!(
+            step(&mut observed, after(29), "b", Some(&held("a", 1))),
+            Step::Take
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_holder_and_everybody_after_a_release_may_write_at_once() {
         let mut observed = Observed::default();
         let now = Instant::now();
-        assert_eq!(step(&mut observed, now, "a", Some(&held("a", 0))), Step::Take);
-        assert_eq!(step(&mut observed, now, "b", Some(&held("", 0))), Step::Take);
+        assert_eq!(
+            step(&mut observed, now, "a", Some(&held("a", 0))),
+            Step::Take
+        );
+        assert_eq!(
+            step(&mut observed, now, "b", Some(&held("", 0))),
+            Step::Take
+        );
         assert_eq!(step(&mut observed, now, "b", None), Step::Create);
     }
 }

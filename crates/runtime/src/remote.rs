@@ -45,7 +45,9 @@ struct Cached {
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// No such Secret.
-    #[error("Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=…`")]
+    #[error(
+        "Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=…`"
+    )]
     SecretNotFound {
         /// Namespace of the Secret.
         namespace: String,
@@ -57,7 +59,9 @@ pub enum RemoteError {
         cluster: String,
     },
     /// The Secret has no such key.
-    #[error("Secret {namespace}/{name} has no key {key} for the kubeconfig of cluster {cluster}; add it, or name the right key in kubeconfigSecretRef.key")]
+    #[error(
+        "Secret {namespace}/{name} has no key {key} for the kubeconfig of cluster {cluster}; add it, or name the right key in kubeconfigSecretRef.key"
+    )]
     KeyMissing {
         /// Namespace of the Secret.
         namespace: String,
@@ -104,38 +108,78 @@ impl Clusters {
 
     /// The client of a cluster; a new one as soon as its Secret changes.
     pub async fn client(&self, cluster: &ZoneCluster) -> Result<Client, RemoteError> {
-        let (namespace, name, key) = (self.namespace.clone(), cluster.kubeconfig_secret_ref.name.clone(), cluster.kubeconfig_secret_ref.key.clone());
+        let (namespace, name, key) = (
+            self.namespace.clone(),
+            cluster.kubeconfig_secret_ref.name.clone(),
+            cluster.kubeconfig_secret_ref.key.clone(),
+        );
         let secret = match self.secrets.get_opt(&name).await {
             Ok(Some(secret)) => secret,
-            Ok(None) => return Err(RemoteError::SecretNotFound { namespace, name, key, cluster: cluster.name.clone() }),
-            Err(source) => return Err(RemoteError::Hub { namespace, name, source: Box::new(source) }),
+            Ok(None) => {
+                return Err(RemoteError::SecretNotFound {
+                    namespace,
+                    name,
+                    key,
+                    cluster: cluster.name.clone(),
+                });
+            }
+            Err(source) => {
+                return Err(RemoteError::Hub {
+                    namespace,
+                    name,
+                    source: Box::new(source),
+                });
+            }
         };
         let uid = secret.metadata.uid.clone().unwrap_or_default();
         let resource_version = secret.metadata.resource_version.clone().unwrap_or_default();
         let slot = (name.clone(), key.clone());
-        if let Some(cached) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&slot)
+        if let Some(cached) = self
+            .cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&slot)
             && cached.uid == uid
             && cached.resource_version == resource_version
         {
             return Ok(cached.client.clone());
         }
         let Some(kubeconfig) = secret.data.as_ref().and_then(|d| d.get(&key)) else {
-            return Err(RemoteError::KeyMissing { namespace, name, key, cluster: cluster.name.clone() });
+            return Err(RemoteError::KeyMissing {
+                namespace,
+                name,
+                key,
+                cluster: cluster.name.clone(),
+            });
         };
         let client = self
             .connector
             .connect(&kubeconfig.0, &self.user_agent)
             .await
-            .map_err(|ConnectError::Invalid(why)| RemoteError::Invalid { namespace, name, why })?;
-        let cached = Cached { uid, resource_version, client: client.clone() };
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).insert(slot, cached);
+            .map_err(|ConnectError::Invalid(why)| RemoteError::Invalid {
+                namespace,
+                name,
+                why,
+            })?;
+        let cached = Cached {
+            uid,
+            resource_version,
+            client: client.clone(),
+        };
+        self.cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(slot, cached);
         Ok(client)
     }
 }
 
 /// A look at one object (`api.get_opt(name)`): an error, or no answer within `limit`, is Unknown,
 /// never Absent.
-pub async fn look<T>(what: impl Future<Output = kube::Result<Option<T>>>, limit: Duration) -> Seen<T> {
+pub async fn look<T>(
+    what: impl Future<Output = kube::Result<Option<T>>>,
+    limit: Duration,
+) -> Seen<T> {
     match tokio::time::timeout(limit, what).await {
         Ok(Ok(Some(found))) => Seen::Present(found),
         Ok(Ok(None)) => Seen::Absent,
@@ -145,7 +189,10 @@ pub async fn look<T>(what: impl Future<Output = kube::Result<Option<T>>>, limit:
 }
 
 /// A look at a list (`api.list(…)`): Present, perhaps with no items, or Unknown.
-pub async fn look_list<T: Clone>(what: impl Future<Output = kube::Result<ObjectList<T>>>, limit: Duration) -> Seen<Vec<T>> {
+pub async fn look_list<T: Clone>(
+    what: impl Future<Output = kube::Result<ObjectList<T>>>,
+    limit: Duration,
+) -> Seen<Vec<T>> {
     match tokio::time::timeout(limit, what).await {
         Ok(Ok(list)) => Seen::Present(list.items),
         Ok(Err(error)) => Seen::Unknown(error.to_string()),

@@ -13,9 +13,13 @@ const BYTES: usize = 30;
 pub fn generate(clock: &Clock, label: &str) -> std::io::Result<String> {
     let mut bytes = [0_u8; BYTES];
     if clock.is_virtual() {
-        let mut state = label.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        let mut state = label.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
+        });
         for byte in &mut bytes {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             *byte = (state >> 56) as u8;
         }
     } else {
@@ -35,7 +39,13 @@ mod tests {
         assert_eq!(one.len(), 60);
         assert_ne!(one, generate(&real, "a").unwrap());
         let virtual_time = Clock::virtual_from(jiff::Timestamp::UNIX_EPOCH);
-        assert_eq!(generate(&virtual_time, "a").unwrap(), generate(&virtual_time, "a").unwrap());
-        assert_ne!(generate(&virtual_time, "a").unwrap(), generate(&virtual_time, "b").unwrap());
+        assert_eq!(
+            generate(&virtual_time, "a").unwrap(),
+            generate(&virtual_time, "a").unwrap()
+        );
+        assert_ne!(
+            generate(&virtual_time, "a").unwrap(),
+            generate(&virtual_time, "b").unwrap()
+        );
     }
 }

@@ -57,7 +57,12 @@ where
         let api = api.clone();
         async move { Ok::<_, std::convert::Infallible>(api) }
     };
-    stream_of(connect, watch, move |object: &W| (map(object), Some(what(object))), shutdown)
+    stream_of(
+        connect,
+        watch,
+        move |object: &W| (map(object), Some(what(object))),
+        shutdown,
+    )
 }
 
 /// As [`refs`], asking `connect` for the API before each watch.
@@ -75,7 +80,12 @@ where
     F: Future<Output = Result<Api<W>, E>> + Send + 'static,
     E: std::fmt::Display + Send,
 {
-    stream_of(connect, watch, move |object: &W| (map(object), None), shutdown)
+    stream_of(
+        connect,
+        watch,
+        move |object: &W| (map(object), None),
+        shutdown,
+    )
 }
 
 fn stream_of<K, W, C, F, E>(
@@ -92,8 +102,20 @@ where
     F: Future<Output = Result<Api<W>, E>> + Send + 'static,
     E: std::fmt::Display + Send,
 {
-    let state = Sessions { connect, watch, map, known: Known::default(), queue: VecDeque::new(), events: None, first: true };
-    stream::unfold(state, |mut state| async move { state.next().await.map(|r| (r, state)) }).take_until(shutdown.cancelled_owned()).boxed()
+    let state = Sessions {
+        connect,
+        watch,
+        map,
+        known: Known::default(),
+        queue: VecDeque::new(),
+        events: None,
+        first: true,
+    };
+    stream::unfold(state, |mut state| async move {
+        state.next().await.map(|r| (r, state))
+    })
+    .take_until(shutdown.cancelled_owned())
+    .boxed()
 }
 
 type Key = (String, String);
@@ -147,7 +169,9 @@ where
         }
         match (self.connect)().await {
             Ok(api) => self.events = Some(watcher::watcher(api, self.watch.clone()).boxed()),
-            Err(error) => tracing::debug!(%error, "no connection; tried again in {} s", PAUSE.as_secs()),
+            Err(error) => {
+                tracing::debug!(%error, "no connection; tried again in {} s", PAUSE.as_secs())
+            }
         }
     }
 
@@ -178,7 +202,10 @@ struct Known<K: Resource> {
 
 impl<K: Resource> Default for Known<K> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), listed: BTreeSet::new() }
+        Self {
+            objects: BTreeMap::new(),
+            listed: BTreeSet::new(),
+        }
     }
 }
 
@@ -196,7 +223,10 @@ where
         if mapped.1.is_some() && before == Some(&mapped) {
             return Vec::new();
         }
-        let all = union(&mapped.0, before.map(|b| b.0.as_slice()).unwrap_or_default());
+        let all = union(
+            &mapped.0,
+            before.map(|b| b.0.as_slice()).unwrap_or_default(),
+        );
         if mapped.0.is_empty() {
             self.objects.remove(&key);
         } else {
@@ -217,7 +247,12 @@ where
     }
 
     fn relisted(&mut self) -> Vec<ObjectRef<K>> {
-        let vanished: Vec<Key> = self.objects.keys().filter(|k| !self.listed.contains(*k)).cloned().collect();
+        let vanished: Vec<Key> = self
+            .objects
+            .keys()
+            .filter(|k| !self.listed.contains(*k))
+            .cloned()
+            .collect();
         vanished.iter().flat_map(|k| self.gone(k)).collect()
     }
 }
@@ -242,7 +277,10 @@ mod tests {
     }
 
     fn refs(names: &[&str]) -> Vec<ObjectRef<ConfigMap>> {
-        names.iter().map(|n| ObjectRef::new(n).within("ns")).collect()
+        names
+            .iter()
+            .map(|n| ObjectRef::new(n).within("ns"))
+            .collect()
     }
 
     fn to(names: &[&str]) -> Mapped<ConfigMap> {

@@ -31,23 +31,41 @@ impl Config {
             )));
         }
         let cluster = process.required("CLUSTER_NAME")?.to_string();
-        let default = format!("{}:{}", farshore_api::meta::images::ANCHOR, env!("CARGO_PKG_VERSION"));
-        let anchor_image = process.env.get("ANCHOR_IMAGE").filter(|i| !i.trim().is_empty()).cloned().unwrap_or(default);
-        Ok(Self { cluster, anchor_image })
+        let default = format!(
+            "{}:{}",
+            farshore_api::meta::images::ANCHOR,
+            env!("CARGO_PKG_VERSION")
+        );
+        let anchor_image = process
+            .env
+            .get("ANCHOR_IMAGE")
+            .filter(|i| !i.trim().is_empty())
+            .cloned()
+            .unwrap_or(default);
+        Ok(Self {
+            cluster,
+            anchor_image,
+        })
     }
 }
 
 /// Whether a text is a DNS-1123 label.
 fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=63).contains(&text.len()) && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    (1..=63).contains(&text.len())
+        && text.chars().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 /// Runs the process until it is shut down or loses its Lease.
 pub async fn run(process: Process) -> Result<(), ProcessError> {
     let config = Config::read(&process)?;
     leader::lead(&process, LEASE, async {
-        tokio::join!(placement::run(&process, &config), group::run(&process, &config));
+        tokio::join!(
+            placement::run(&process, &config),
+            group::run(&process, &config)
+        );
         Ok(())
     })
     .await

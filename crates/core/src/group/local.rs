@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use farshore_api::conditions::group as condition;
 use farshore_api::drbd::{ConnectionState, Role};
-use farshore_api::protection_group::{CurrentState, DesiredState, GroupVmStatus, ProtectionGroupStatus};
+use farshore_api::protection_group::{
+    CurrentState, DesiredState, GroupVmStatus, ProtectionGroupStatus,
+};
 use farshore_api::{DRBDResource, ProtectionGroup, VmRef};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -103,8 +105,19 @@ pub struct Decision {
 
 /// The members of a mirror that name a VM, with nothing found of them yet.
 pub fn members(group: &ProtectionGroup) -> Vec<Member> {
-    let named = group.spec.members.iter().filter_map(|m| Some((m.vm_ref.clone()?, m)));
-    named.map(|(vm, m)| Member { vm, start_order: m.start_order, start_delay_seconds: m.start_delay_seconds, ..Member::default() }).collect()
+    let named = group
+        .spec
+        .members
+        .iter()
+        .filter_map(|m| Some((m.vm_ref.clone()?, m)));
+    named
+        .map(|(vm, m)| Member {
+            vm,
+            start_order: m.start_order,
+            start_delay_seconds: m.start_delay_seconds,
+            ..Member::default()
+        })
+        .collect()
 }
 
 /// Decides what the VMs of a mirror do now.
@@ -117,11 +130,21 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     let status = status(seen, &plan, now);
     let settled = matches!(
         (desired, status.current_state),
-        (DesiredState::Running, Some(CurrentState::Running)) | (DesiredState::Stopped, Some(CurrentState::Stopped))
+        (DesiredState::Running, Some(CurrentState::Running))
+            | (DesiredState::Stopped, Some(CurrentState::Stopped))
     );
-    let pause = if settled && plan.steps.is_empty() { SETTLED } else { WAITING };
+    let pause = if settled && plan.steps.is_empty() {
+        SETTLED
+    } else {
+        WAITING
+    };
     let notes = notes(seen, &plan, &status);
-    Decision { steps: plan.steps, status, notes, requeue: Some(plan.again.map_or(pause, |again| again.min(pause))) }
+    Decision {
+        steps: plan.steps,
+        status,
+        notes,
+        requeue: Some(plan.again.map_or(pause, |again| again.min(pause))),
+    }
 }
 
 /// Steps, and what the VMs wait for.
@@ -165,7 +188,11 @@ fn start(seen: &Observed, now: Timestamp) -> Plan {
         }
         if !matches!(before, Before::Blocked(_)) {
             let since = wave.iter().filter_map(|m| m.instance.as_ref()?.since).max();
-            before = if wave.iter().all(|m| is_up(m)) { Before::Up(since) } else { Before::Blocked(order) };
+            before = if wave.iter().all(|m| is_up(m)) {
+                Before::Up(since)
+            } else {
+                Before::Blocked(order)
+            };
         }
     }
     plan
@@ -173,43 +200,102 @@ fn start(seen: &Observed, now: Timestamp) -> Plan {
 
 /// Whether the next wave may begin as far as this VM goes.
 fn is_up(member: &Member) -> bool {
-    member.object.is_some() && member.instance.as_ref().is_some_and(|i| i.runs() && i.ready != Some(false))
+    member.object.is_some()
+        && member
+            .instance
+            .as_ref()
+            .is_some_and(|i| i.runs() && i.ready != Some(false))
 }
 
-fn start_one(seen: &Observed, member: &Member, before: Before, now: Timestamp, plan: &mut Plan) -> Result<(), String> {
+fn start_one(
+    seen: &Observed,
+    member: &Member,
+    before: Before,
+    now: Timestamp,
+    plan: &mut Plan,
+) -> Result<(), String> {
     let vm = &member.vm;
-    let wait = |by: String, next, command: String| Wait { what: format!("VM {vm} (cluster {}) does not run yet", seen.cluster), by, since: None, next, command }.to_string();
+    let wait = |by: String, next, command: String| {
+        Wait {
+            what: format!("VM {vm} (cluster {}) does not run yet", seen.cluster),
+            by,
+            since: None,
+            next,
+            command,
+        }
+        .to_string()
+    };
     let look = format!("kubectl -n {} get vm,vmi {}", vm.namespace, vm.name);
-    let Some(object) = &member.object else { return Err(missing(seen, member)) };
+    let Some(object) = &member.object else {
+        return Err(missing(seen, member));
+    };
     if let Some(instance) = &member.instance {
         return match (instance.runs(), instance.ready) {
-            (true, Some(false)) => Err(wait("its instance runs and is not Ready".into(), "The next wave starts when it is", look)),
+            (true, Some(false)) => Err(wait(
+                "its instance runs and is not Ready".into(),
+                "The next wave starts when it is",
+                look,
+            )),
             (true, _) => Ok(()),
-            (false, _) if instance.deleting => Err(wait("its former instance is still stopping".into(), "It is started when that is gone", look)),
-            (false, _) => Err(wait(format!("its instance is {}", instance.phase), "KubeVirt brings it up", look)),
+            (false, _) if instance.deleting => Err(wait(
+                "its former instance is still stopping".into(),
+                "It is started when that is gone",
+                look,
+            )),
+            (false, _) => Err(wait(
+                format!("its instance is {}", instance.phase),
+                "KubeVirt brings it up",
+                look,
+            )),
         };
     }
     if !vm::is_halted(object) && object.pointer("/spec/runStrategy") != Some(&json!("Manual")) {
-        return Err(wait("it shall run and KubeVirt has not made an instance of it".into(), "KubeVirt makes one", look));
+        return Err(wait(
+            "it shall run and KubeVirt has not made an instance of it".into(),
+            "KubeVirt makes one",
+            look,
+        ));
     }
     if let Before::Blocked(order) = before {
-        return Err(wait(format!("the VMs of start order {order} are not all up"), "It is started when they are", format!("kubectl -n {} get pg {} -o yaml", namespace(seen), name(seen))));
+        return Err(wait(
+            format!("the VMs of start order {order} are not all up"),
+            "It is started when they are",
+            format!(
+                "kubectl -n {} get pg {} -o yaml",
+                namespace(seen),
+                name(seen)
+            ),
+        ));
     }
     if let Before::Up(Some(ready)) = before {
-        let at = ready.saturating_add(SignedDuration::from_secs(member.start_delay_seconds.into())).unwrap_or(ready);
+        let at = ready
+            .saturating_add(SignedDuration::from_secs(member.start_delay_seconds.into()))
+            .unwrap_or(ready);
         if now < at {
             let rest = Duration::try_from(at.duration_since(now)).unwrap_or_default();
             plan.again = Some(plan.again.map_or(rest, |a| a.min(rest)));
-            return Err(format!("VM {vm} (cluster {}) is started at {}, {} s after the wave before it was up", seen.cluster, moment(at), member.start_delay_seconds));
+            return Err(format!(
+                "VM {vm} (cluster {}) is started at {}, {} s after the wave before it was up",
+                seen.cluster,
+                moment(at),
+                member.start_delay_seconds
+            ));
         }
     }
     if let Some(by) = not_primary(member) {
         let command = format!("kubectl -n {} get drbdresources", vm.namespace);
-        return Err(wait(by, "It is started as soon as the resource is Primary here", command));
+        return Err(wait(
+            by,
+            "It is started as soon as the resource is Primary here",
+            command,
+        ));
     }
     let mut new = object.clone();
     vm::resume(&mut new);
-    if matches!(new.pointer("/spec/runStrategy").and_then(Value::as_str), Some("Manual" | "Halted")) {
+    if matches!(
+        new.pointer("/spec/runStrategy").and_then(Value::as_str),
+        Some("Manual" | "Halted")
+    ) {
         // Neither makes a VM run.
         new["spec"]["runStrategy"] = json!("Always");
     }
@@ -219,7 +305,9 @@ fn start_one(seen: &Observed, member: &Member, before: Before, now: Timestamp, p
 
 /// Why the VM's disks may not be written here; none when this side is Primary, by the newest epoch.
 fn not_primary(member: &Member) -> Option<String> {
-    let Some(resource) = &member.resource else { return Some("it has no DRBDResource here".into()) };
+    let Some(resource) = &member.resource else {
+        return Some("it has no DRBDResource here".into());
+    };
     let name = resource.metadata.name.as_deref().unwrap_or_default();
     let at = format!("DRBDResource {}/{name}", member.vm.namespace);
     if resource.metadata.deletion_timestamp.is_some() {
@@ -235,7 +323,12 @@ fn not_primary(member: &Member) -> Option<String> {
         return Some(format!("{at} is about to become {}", resource.spec.role));
     }
     let epoch = status.and_then(|s| s.role_epoch).unwrap_or(0);
-    (epoch < resource.spec.role_epoch).then(|| format!("{at} has not confirmed role epoch {} yet", resource.spec.role_epoch))
+    (epoch < resource.spec.role_epoch).then(|| {
+        format!(
+            "{at} has not confirmed role epoch {} yet",
+            resource.spec.role_epoch
+        )
+    })
 }
 
 /// Higher waves first; a wave begins when the ones before it are down.
@@ -255,15 +348,39 @@ fn stop(seen: &Observed) -> Plan {
     plan
 }
 
-fn stop_one(seen: &Observed, member: &Member, closed_by: Option<i32>, plan: &mut Plan) -> Result<(), String> {
+fn stop_one(
+    seen: &Observed,
+    member: &Member,
+    closed_by: Option<i32>,
+    plan: &mut Plan,
+) -> Result<(), String> {
     let vm = &member.vm;
-    let wait = |by: String, next, command: String| Wait { what: format!("VM {vm} (cluster {}) is not stopped yet", seen.cluster), by, since: None, next, command }.to_string();
-    let Some(object) = &member.object else { return Err(missing(seen, member)) };
+    let wait = |by: String, next, command: String| {
+        Wait {
+            what: format!("VM {vm} (cluster {}) is not stopped yet", seen.cluster),
+            by,
+            since: None,
+            next,
+            command,
+        }
+        .to_string()
+    };
+    let Some(object) = &member.object else {
+        return Err(missing(seen, member));
+    };
     if !vm::is_halted(object) {
         // One without an instance is halted at once: it could appear any moment.
         if let Some(order) = closed_by.filter(|_| member.instance.is_some()) {
-            let command = format!("kubectl -n {} get pg {} -o yaml", namespace(seen), name(seen));
-            return Err(wait(format!("the VMs of start order {order} are not all stopped"), "It is stopped when they are", command));
+            let command = format!(
+                "kubectl -n {} get pg {} -o yaml",
+                namespace(seen),
+                name(seen)
+            );
+            return Err(wait(
+                format!("the VMs of start order {order} are not all stopped"),
+                "It is stopped when they are",
+                command,
+            ));
         }
         let mut new = object.clone();
         vm::halt(&mut new);
@@ -273,23 +390,45 @@ fn stop_one(seen: &Observed, member: &Member, closed_by: Option<i32>, plan: &mut
     match &member.instance {
         None => Ok(()),
         Some(instance) => {
-            let phase = if instance.deleting { "is shutting down" } else { "is still there" };
-            let command = format!("kubectl -n {} get vmi {}; if the guest does not shut down: virtctl -n {} stop {} --force --grace-period=0", vm.namespace, vm.name, vm.namespace, vm.name);
-            Err(wait(format!("its instance {phase}"), "It counts as stopped when the instance is gone", command))
+            let phase = if instance.deleting {
+                "is shutting down"
+            } else {
+                "is still there"
+            };
+            let command = format!(
+                "kubectl -n {} get vmi {}; if the guest does not shut down: virtctl -n {} stop {} --force --grace-period=0",
+                vm.namespace, vm.name, vm.namespace, vm.name
+            );
+            Err(wait(
+                format!("its instance {phase}"),
+                "It counts as stopped when the instance is gone",
+                command,
+            ))
         }
     }
 }
 
 fn push(plan: &mut Plan, vm: &VmRef, to: DesiredState, old: &Value, new: &Value) {
     if let Some(patch) = vm::patch(old, new) {
-        plan.steps.push(Step { vm: vm.clone(), to, patch });
+        plan.steps.push(Step {
+            vm: vm.clone(),
+            to,
+            patch,
+        });
     }
 }
 
 fn missing(seen: &Observed, member: &Member) -> String {
-    let rest = if member.instance.is_some() { ", though an instance of it is there" } else { "" };
+    let rest = if member.instance.is_some() {
+        ", though an instance of it is there"
+    } else {
+        ""
+    };
     Wait {
-        what: format!("state of VM {} (cluster {}) is not known", member.vm, seen.cluster),
+        what: format!(
+            "state of VM {} (cluster {}) is not known",
+            member.vm, seen.cluster
+        ),
         by: format!("there is no such VirtualMachine{rest}"),
         since: None,
         next: "It is looked at again every 15 s; protection makes a standby VM again",
@@ -305,12 +444,24 @@ fn status(seen: &Observed, plan: &Plan, now: Timestamp) -> ProtectionGroupStatus
     status.current_state = Some(current);
     // Together with the evaluation: whoever waits for a state compares this with the generation it wrote.
     status.observed_generation = seen.group.metadata.generation;
-    let running = status.vms.iter().filter(|v| v.state == CurrentState::Running).count();
+    let running = status
+        .vms
+        .iter()
+        .filter(|v| v.state == CurrentState::Running)
+        .count();
     status.ready_vms = Some(i32::try_from(running).unwrap_or(i32::MAX));
     status.total_vms = Some(i32::try_from(status.vms.len()).unwrap_or(i32::MAX));
     let (truth, reason, message) = readiness(seen, current, running, plan);
     let generation = seen.group.metadata.generation;
-    conditions::set(&mut status.conditions, condition::READY, truth, reason, message, generation, now);
+    conditions::set(
+        &mut status.conditions,
+        condition::READY,
+        truth,
+        reason,
+        message,
+        generation,
+        now,
+    );
     status
 }
 
@@ -322,7 +473,11 @@ fn vm_status(member: &Member, plan: &Plan) -> GroupVmStatus {
         namespace: member.vm.namespace.clone(),
         state: state(member),
         replication: resource.and_then(replication),
-        node: member.instance.as_ref().and_then(|i| i.node.clone()).or(pinned),
+        node: member
+            .instance
+            .as_ref()
+            .and_then(|i| i.node.clone())
+            .or(pinned),
         message: plan.waits.get(&member.vm).cloned(),
     }
 }
@@ -363,21 +518,50 @@ fn replication(resource: &DRBDResource) -> Option<String> {
     }
 }
 
-fn readiness(seen: &Observed, current: CurrentState, running: usize, plan: &Plan) -> (Truth, &'static str, String) {
+fn readiness(
+    seen: &Observed,
+    current: CurrentState,
+    running: usize,
+    plan: &Plan,
+) -> (Truth, &'static str, String) {
     let total = seen.members.len();
     let desired = seen.group.spec.desired_state;
     if current == CurrentState::Unknown {
         let waits: Vec<&str> = plan.waits.values().map(String::as_str).collect();
-        let message = if total == 0 { "the mirror names no VM".to_string() } else { first(&waits) };
+        let message = if total == 0 {
+            "the mirror names no VM".to_string()
+        } else {
+            first(&waits)
+        };
         return (Truth::Unknown, "VMsUnknown", message);
     }
     match (desired, current) {
-        (DesiredState::Running, CurrentState::Running) => (Truth::True, "Running", format!("all of {} run", count(total, "VM"))),
-        (DesiredState::Stopped, CurrentState::Stopped) => (Truth::True, "Stopped", format!("none of {} runs", count(total, "VM"))),
+        (DesiredState::Running, CurrentState::Running) => (
+            Truth::True,
+            "Running",
+            format!("all of {} run", count(total, "VM")),
+        ),
+        (DesiredState::Stopped, CurrentState::Stopped) => (
+            Truth::True,
+            "Stopped",
+            format!("none of {} runs", count(total, "VM")),
+        ),
         _ => {
             let waits: Vec<&str> = plan.waits.values().map(String::as_str).collect();
-            let reason = if desired == DesiredState::Running { "Starting" } else { "Stopping" };
-            let mut message = format!("{running} of {} run, {} shall", count(total, "VM"), if desired == DesiredState::Running { "all" } else { "none" });
+            let reason = if desired == DesiredState::Running {
+                "Starting"
+            } else {
+                "Stopping"
+            };
+            let mut message = format!(
+                "{running} of {} run, {} shall",
+                count(total, "VM"),
+                if desired == DesiredState::Running {
+                    "all"
+                } else {
+                    "none"
+                }
+            );
             if !waits.is_empty() {
                 message = format!("{message}; {}", first(&waits));
             }
@@ -397,15 +581,34 @@ fn first(messages: &[&str]) -> String {
 
 fn notes(seen: &Observed, plan: &Plan, status: &ProtectionGroupStatus) -> Vec<Note> {
     let mut notes = Vec::new();
-    for (to, reason, verb) in [(DesiredState::Running, "StartingVMs", "starting"), (DesiredState::Stopped, "StoppingVMs", "stopping")] {
-        let names: Vec<String> = plan.steps.iter().filter(|s| s.to == to).map(|s| s.vm.to_string()).collect();
+    for (to, reason, verb) in [
+        (DesiredState::Running, "StartingVMs", "starting"),
+        (DesiredState::Stopped, "StoppingVMs", "stopping"),
+    ] {
+        let names: Vec<String> = plan
+            .steps
+            .iter()
+            .filter(|s| s.to == to)
+            .map(|s| s.vm.to_string())
+            .collect();
         if !names.is_empty() {
-            notes.push(Note::normal(reason, format!("{verb} {} on cluster {}: {}", count(names.len(), "VM"), seen.cluster, list(&names))));
+            notes.push(Note::normal(
+                reason,
+                format!(
+                    "{verb} {} on cluster {}: {}",
+                    count(names.len(), "VM"),
+                    seen.cluster,
+                    list(&names)
+                ),
+            ));
         }
     }
     let before = seen.group.status.as_ref().and_then(|s| s.current_state);
-    if status.current_state == Some(CurrentState::Unknown) && before != Some(CurrentState::Unknown) {
-        let message = conditions::get(&status.conditions, condition::READY).map(|c| c.message.clone()).unwrap_or_default();
+    if status.current_state == Some(CurrentState::Unknown) && before != Some(CurrentState::Unknown)
+    {
+        let message = conditions::get(&status.conditions, condition::READY)
+            .map(|c| c.message.clone())
+            .unwrap_or_default();
         notes.push(Note::warning("VMsUnknown", message));
     }
     notes

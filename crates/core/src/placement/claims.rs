@@ -5,7 +5,10 @@ use farshore_api::drbd::Role;
 use farshore_api::drbd_resource::DRBDVolumeSpec;
 use farshore_api::names as name_of;
 
-use super::{Claim, Decision, NewClaim, Observed, Step, Verdict, VolumeClaims, namespace, path, reasons, resource_name};
+use super::{
+    Claim, Decision, NewClaim, Observed, Step, Verdict, VolumeClaims, namespace, path, reasons,
+    resource_name,
+};
 use crate::conditions::{self, Truth};
 use crate::words::bytes;
 
@@ -34,7 +37,12 @@ pub(super) fn names(seen: &Observed) -> Vec<String> {
     let resource = resource_name(seen);
     let volumes = &seen.resource.spec.volumes;
     let data = volumes.iter().map(|v| v.pvc_name.clone());
-    data.chain(volumes.iter().map(|v| name_of::metadata_pvc(&resource, v.index))).collect()
+    data.chain(
+        volumes
+            .iter()
+            .map(|v| name_of::metadata_pvc(&resource, v.index)),
+    )
+    .collect()
 }
 
 /// Creates what is missing and may be created; the verdicts on data and metadata, and whether every
@@ -56,7 +64,11 @@ pub(super) fn provide(seen: &Observed, decision: &mut Decision) -> (Verdict, Ver
         }
     }
     let complete = backing.wrong.is_none() && metadata.wrong.is_none();
-    (backing.verdict("data"), metadata.verdict("metadata"), complete)
+    (
+        backing.verdict("data"),
+        metadata.verdict("metadata"),
+        complete,
+    )
 }
 
 /// One PVC.
@@ -98,10 +110,18 @@ impl Tally {
         match self.wrong {
             Some((reason, message)) => Verdict::new(Truth::False, reason, message),
             None if self.making > 0 => {
-                let message = format!("{} of {} {what} PVCs are bound; the others are bound when their storage is made and the anchor pod is scheduled", self.well, self.well + self.making);
+                let message = format!(
+                    "{} of {} {what} PVCs are bound; the others are bound when their storage is made and the anchor pod is scheduled",
+                    self.well,
+                    self.well + self.making
+                );
                 Verdict::new(Truth::False, reasons::PROVISIONING, message)
             }
-            None => Verdict::new(Truth::True, reasons::READY, format!("{} {what} PVCs bound", self.well)),
+            None => Verdict::new(
+                Truth::True,
+                reasons::READY,
+                format!("{} {what} PVCs bound", self.well),
+            ),
         }
     }
 }
@@ -119,15 +139,27 @@ fn look_at_data(seen: &Observed, volume: &DRBDVolumeSpec, claims: &VolumeClaims)
             return Look::Wrong(reasons::VOLUME_LOST, message);
         }
         if spec.initial_source || spec.role == Role::Primary {
-            let message = format!("PVC {at} of the VM's disk does not exist; an empty volume must not take the place of the source. Look with: kubectl -n {} get pvc", namespace(seen));
+            let message = format!(
+                "PVC {at} of the VM's disk does not exist; an empty volume must not take the place of the source. Look with: kubectl -n {} get pvc",
+                namespace(seen)
+            );
             return Look::Wrong(reasons::PVC_NOT_FOUND, message);
         }
-        return Look::Making(Some(NewClaim { name: name.clone(), storage_class: volume.storage_class.clone(), bytes: volume.size_bytes, owned: false }));
+        return Look::Making(Some(NewClaim {
+            name: name.clone(),
+            storage_class: volume.storage_class.clone(),
+            bytes: volume.size_bytes,
+            owned: false,
+        }));
     };
     if let Some(wrong) = unfit(seen, name, claim, volume.size_bytes) {
         return wrong;
     }
-    if claim.bound { Look::Well } else { Look::Making(None) }
+    if claim.bound {
+        Look::Well
+    } else {
+        Look::Making(None)
+    }
 }
 
 fn look_at_metadata(seen: &Observed, volume: &DRBDVolumeSpec, claims: &VolumeClaims) -> Look {
@@ -135,9 +167,15 @@ fn look_at_metadata(seen: &Observed, volume: &DRBDVolumeSpec, claims: &VolumeCla
     let size = metadata_bytes(volume.size_bytes);
     let at = path(seen, &name);
     let Some(claim) = &claims.metadata else {
-        let before = seen.resource.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        let before = seen
+            .resource
+            .status
+            .as_ref()
+            .map(|s| s.conditions.as_slice())
+            .unwrap_or_default();
         let had = conditions::is_true(before, condition::METADATA_READY)
-            || conditions::get(before, condition::METADATA_READY).is_some_and(|c| c.reason == reasons::VOLUME_LOST);
+            || conditions::get(before, condition::METADATA_READY)
+                .is_some_and(|c| c.reason == reasons::VOLUME_LOST);
         if had && seen.resource.spec.role == Role::Primary {
             let message = format!(
                 "PVC {at} with DRBD's metadata is gone on the Primary; new metadata would mark its data as Inconsistent. Make the other side Primary, or remove and renew the VM's protection: kubectl -n {} get pvc",
@@ -146,7 +184,12 @@ fn look_at_metadata(seen: &Observed, volume: &DRBDVolumeSpec, claims: &VolumeCla
             return Look::Wrong(reasons::VOLUME_LOST, message);
         }
         // A Secondary gets fresh metadata and with it a full sync from its peer.
-        return Look::Making(Some(NewClaim { name, storage_class: volume.storage_class.clone(), bytes: size, owned: true }));
+        return Look::Making(Some(NewClaim {
+            name,
+            storage_class: volume.storage_class.clone(),
+            bytes: size,
+            owned: true,
+        }));
     };
     if !is_ours(seen, claim) {
         let message = format!(
@@ -158,7 +201,11 @@ fn look_at_metadata(seen: &Observed, volume: &DRBDVolumeSpec, claims: &VolumeCla
     if let Some(wrong) = unfit(seen, &name, claim, size) {
         return wrong;
     }
-    if claim.bound { Look::Well } else { Look::Making(None) }
+    if claim.bound {
+        Look::Well
+    } else {
+        Look::Making(None)
+    }
 }
 
 fn is_ours(seen: &Observed, claim: &Claim) -> bool {
@@ -170,7 +217,9 @@ fn unfit(seen: &Observed, name: &str, claim: &Claim, size: i64) -> Option<Look> 
     let at = path(seen, name);
     let namespace = namespace(seen);
     if !claim.block {
-        let message = format!("PVC {at} has volumeMode Filesystem; only Block volumes are replicated. Move the disk to a Block PVC: kubectl -n {namespace} get pvc {name} -o yaml");
+        let message = format!(
+            "PVC {at} has volumeMode Filesystem; only Block volumes are replicated. Move the disk to a Block PVC: kubectl -n {namespace} get pvc {name} -o yaml"
+        );
         return Some(Look::Wrong(reasons::UNSUPPORTED_VOLUME_TYPE, message));
     }
     if claim.bytes < size {
@@ -182,7 +231,9 @@ fn unfit(seen: &Observed, name: &str, claim: &Claim, size: i64) -> Option<Look> 
         return Some(Look::Wrong(reasons::VOLUME_TOO_SMALL, message));
     }
     if claim.deleting {
-        let message = format!("PVC {at} is being deleted; its data lasts only as long as a pod uses it. Remove and renew the VM's protection, or restore the PVC: kubectl -n {namespace} describe pvc {name}");
+        let message = format!(
+            "PVC {at} is being deleted; its data lasts only as long as a pod uses it. Remove and renew the VM's protection, or restore the PVC: kubectl -n {namespace} describe pvc {name}"
+        );
         return Some(Look::Wrong(reasons::VOLUME_TERMINATING, message));
     }
     None

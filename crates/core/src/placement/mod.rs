@@ -7,7 +7,7 @@ mod node;
 use std::time::Duration;
 
 use farshore_api::conditions::resource as condition;
-use farshore_api::meta::{annotations, finalizers, labels};
+use farshore_api::meta::{finalizers, labels};
 use farshore_api::{DRBDResource, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -131,9 +131,6 @@ pub struct Claim {
     /// UID of the DRBDResource that owns it.
     #[serde(default)]
     pub owner: Option<String>,
-    /// Name of the DRBDResource that placement created it for, from its annotation.
-    #[serde(default)]
-    pub created_for: Option<String>,
 }
 
 /// The anchor pod.
@@ -171,8 +168,6 @@ pub enum Step {
     CreateAnchor(NewAnchor),
     /// Deletes the anchor pod.
     DeleteAnchor { name: String, uid: String },
-    /// Deletes a PVC.
-    DeleteClaim { name: String, uid: String },
     /// Removes placement's finalizer.
     RemoveFinalizer,
 }
@@ -236,7 +231,11 @@ struct Verdict {
 
 impl Verdict {
     fn new(truth: Truth, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { truth, reason, message: message.into() }
+        Self {
+            truth,
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -245,14 +244,29 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     if seen.resource.metadata.deletion_timestamp.is_some() {
         return clean_up(seen);
     }
-    let mut decision = Decision { steps: Vec::new(), status: None, notes: Vec::new(), requeue: Some(WAITING) };
-    let mut status = PlacementStatus { anchor_pod: None, conditions: own_conditions(&seen.resource) };
+    let mut decision = Decision {
+        steps: Vec::new(),
+        status: None,
+        notes: Vec::new(),
+        requeue: Some(WAITING),
+    };
+    let mut status = PlacementStatus {
+        anchor_pod: None,
+        conditions: own_conditions(&seen.resource),
+    };
     if seen.resource.spec.cluster != seen.cluster {
         let message = format!(
             "spec.cluster is \"{}\", this cluster is \"{}\": nothing is done for it here; delete it if it was restored from a backup of the other cluster",
             seen.resource.spec.cluster, seen.cluster
         );
-        conclude(seen, &mut status, &mut decision, condition::NODE_BOUND, Verdict::new(Truth::False, reasons::UNKNOWN_CLUSTER, message), now);
+        conclude(
+            seen,
+            &mut status,
+            &mut decision,
+            condition::NODE_BOUND,
+            Verdict::new(Truth::False, reasons::UNKNOWN_CLUSTER, message),
+            now,
+        );
         decision.status = Some(status);
         decision.requeue = None;
         return decision;
@@ -261,50 +275,108 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
         decision.steps.push(Step::AddFinalizer);
     }
     let (node, bound) = node::bind(seen, &mut decision);
-    conclude(seen, &mut status, &mut decision, condition::NODE_BOUND, bound, now);
+    conclude(
+        seen,
+        &mut status,
+        &mut decision,
+        condition::NODE_BOUND,
+        bound,
+        now,
+    );
 
     let (backing, metadata) = match &node {
         Some(node) => volumes(seen, node, &mut status, &mut decision),
         None => {
-            let wait = || Verdict::new(Truth::False, reasons::NODE_NOT_BOUND, "no volume is made before a node is bound");
+            let wait = || {
+                Verdict::new(
+                    Truth::False,
+                    reasons::NODE_NOT_BOUND,
+                    "no volume is made before a node is bound",
+                )
+            };
             (wait(), wait())
         }
     };
     if backing.truth == Truth::True && metadata.truth == Truth::True && decision.steps.is_empty() {
         decision.requeue = Some(SETTLED);
     }
-    conclude(seen, &mut status, &mut decision, condition::BACKING_READY, backing, now);
-    conclude(seen, &mut status, &mut decision, condition::METADATA_READY, metadata, now);
+    conclude(
+        seen,
+        &mut status,
+        &mut decision,
+        condition::BACKING_READY,
+        backing,
+        now,
+    );
+    conclude(
+        seen,
+        &mut status,
+        &mut decision,
+        condition::METADATA_READY,
+        metadata,
+        now,
+    );
     decision.status = Some(status);
     decision
 }
 
 /// Provides PVCs and the anchor pod on the bound node; the verdicts on backing and metadata.
-fn volumes(seen: &Observed, node: &str, status: &mut PlacementStatus, decision: &mut Decision) -> (Verdict, Verdict) {
+fn volumes(
+    seen: &Observed,
+    node: &str,
+    status: &mut PlacementStatus,
+    decision: &mut Decision,
+) -> (Verdict, Verdict) {
     let (mut backing, metadata, complete) = claims::provide(seen, decision);
     let name = names::anchor_pod(&resource_name(seen));
     if let Some(anchor) = &seen.anchor {
         status.anchor_pod = Some(name.clone());
         let stale = anchor.owner.as_deref() != seen.resource.metadata.uid.as_deref();
         let elsewhere = anchor.node.as_deref().is_some_and(|n| n != node);
-        if !anchor.deleting && (stale || elsewhere || ["Failed", "Succeeded"].contains(&anchor.phase.as_str())) {
-            let why = if elsewhere { "it is on the wrong node".into() } else { format!("it is {}", anchor.phase) };
-            decision.notes.push(Note::warning("AnchorReplaced", format!("anchor pod {name} is deleted and made anew: {why}")));
-            decision.steps.push(Step::DeleteAnchor { name: name.clone(), uid: anchor.uid.clone() });
+        if !anchor.deleting
+            && (stale || elsewhere || ["Failed", "Succeeded"].contains(&anchor.phase.as_str()))
+        {
+            let why = if elsewhere {
+                "it is on the wrong node".into()
+            } else {
+                format!("it is {}", anchor.phase)
+            };
+            decision.notes.push(Note::warning(
+                "AnchorReplaced",
+                format!("anchor pod {name} is deleted and made anew: {why}"),
+            ));
+            decision.steps.push(Step::DeleteAnchor {
+                name: name.clone(),
+                uid: anchor.uid.clone(),
+            });
         }
     } else if complete {
         if let Some(other) = seen.vm_node.as_deref().filter(|n| *n != node) {
             let wait = Wait {
                 what: format!("anchor pod {} is not made", path(seen, &name)),
-                by: format!("VM {} uses its disks on node {other}, the resource is bound to {node}", vm(seen)),
+                by: format!(
+                    "VM {} uses its disks on node {other}, the resource is bound to {node}",
+                    vm(seen)
+                ),
                 since: None,
                 next: "It is made as soon as the VM stops or runs on the bound node",
-                command: format!("kubectl -n {} get vmi {}", namespace(seen), seen.resource.spec.vm_ref.name),
+                command: format!(
+                    "kubectl -n {} get vmi {}",
+                    namespace(seen),
+                    seen.resource.spec.vm_ref.name
+                ),
             };
-            return (Verdict::new(Truth::False, reasons::IN_USE_ELSEWHERE, wait.to_string()), metadata);
+            return (
+                Verdict::new(Truth::False, reasons::IN_USE_ELSEWHERE, wait.to_string()),
+                metadata,
+            );
         }
         status.anchor_pod = Some(name.clone());
-        decision.steps.push(Step::CreateAnchor(NewAnchor { name: name.clone(), node: node.into(), claims: claims::names(seen) }));
+        decision.steps.push(Step::CreateAnchor(NewAnchor {
+            name: name.clone(),
+            node: node.into(),
+            claims: claims::names(seen),
+        }));
     }
     if backing.truth == Truth::True {
         backing = anchored(seen, node, &name);
@@ -316,15 +388,35 @@ fn volumes(seen: &Observed, node: &str, status: &mut PlacementStatus, decision: 
 fn anchored(seen: &Observed, node: &str, name: &str) -> Verdict {
     let by = match &seen.anchor {
         Some(a) if a.phase == "Running" && !a.deleting && a.node.as_deref() == Some(node) => {
-            let claims: Vec<&str> = seen.resource.spec.volumes.iter().map(|v| v.pvc_name.as_str()).collect();
-            return Verdict::new(Truth::True, reasons::ATTACHED, format!("{} attached to node {node} by anchor pod {name}", list(&claims)));
+            let claims: Vec<&str> = seen
+                .resource
+                .spec
+                .volumes
+                .iter()
+                .map(|v| v.pvc_name.as_str())
+                .collect();
+            return Verdict::new(
+                Truth::True,
+                reasons::ATTACHED,
+                format!(
+                    "{} attached to node {node} by anchor pod {name}",
+                    list(&claims)
+                ),
+            );
         }
         None => "it does not exist yet".to_string(),
         Some(a) if a.deleting => "the former one is still being deleted".into(),
-        Some(a) => a.message.clone().unwrap_or_else(|| format!("it is {}", a.phase)),
+        Some(a) => a
+            .message
+            .clone()
+            .unwrap_or_else(|| format!("it is {}", a.phase)),
     };
     let wait = Wait {
-        what: format!("disks of VM {} are not attached to node {node}: anchor pod {} does not run", vm(seen), path(seen, name)),
+        what: format!(
+            "disks of VM {} are not attached to node {node}: anchor pod {} does not run",
+            vm(seen),
+            path(seen, name)
+        ),
         by,
         since: None,
         next: "DRBD can use them as soon as it runs",
@@ -333,50 +425,83 @@ fn anchored(seen: &Observed, node: &str, name: &str) -> Verdict {
     Verdict::new(Truth::False, reasons::ANCHOR_NOT_RUNNING, wait.to_string())
 }
 
-/// Takes everything back once the agent has let go. Metadata PVCs go with their owner.
+/// Takes everything back once the agent has let go. Metadata PVCs go with their owner. PVCs with
+/// data stay: whether a standby's copy is kept is said on the hub, so the hub deletes it.
 fn clean_up(seen: &Observed) -> Decision {
-    let mut decision = Decision { steps: Vec::new(), status: None, notes: Vec::new(), requeue: None };
+    let mut decision = Decision {
+        steps: Vec::new(),
+        status: None,
+        notes: Vec::new(),
+        requeue: None,
+    };
     let resource = &seen.resource;
-    if has_finalizer(resource, finalizers::DRBD_TEARDOWN) || !has_finalizer(resource, finalizers::PLACEMENT) {
+    if has_finalizer(resource, finalizers::DRBD_TEARDOWN)
+        || !has_finalizer(resource, finalizers::PLACEMENT)
+    {
         return decision;
     }
     if let Some(anchor) = seen.anchor.as_ref().filter(|a| !a.deleting) {
-        decision.steps.push(Step::DeleteAnchor { name: names::anchor_pod(&resource_name(seen)), uid: anchor.uid.clone() });
-    }
-    let keep = resource.metadata.annotations.as_ref().and_then(|a| a.get(annotations::KEEP_STANDBY)).is_some_and(|v| v == "true");
-    if resource.spec.role == farshore_api::drbd::Role::Secondary && !keep {
-        for (volume, claims) in resource.spec.volumes.iter().zip(&seen.volumes) {
-            // Only what placement created: an adopted PVC is somebody else's.
-            let ours = |c: &&Claim| !c.deleting && c.created_for.as_deref() == Some(&resource_name(seen));
-            if let Some(claim) = claims.backing.as_ref().filter(ours) {
-                decision.steps.push(Step::DeleteClaim { name: volume.pvc_name.clone(), uid: claim.uid.clone() });
-            }
-        }
+        decision.steps.push(Step::DeleteAnchor {
+            name: names::anchor_pod(&resource_name(seen)),
+            uid: anchor.uid.clone(),
+        });
     }
     decision.steps.push(Step::RemoveFinalizer);
     decision
 }
 
 /// Sets a condition and notes when something became wrong.
-fn conclude(seen: &Observed, status: &mut PlacementStatus, decision: &mut Decision, type_: &str, verdict: Verdict, now: Timestamp) {
-    const ORDINARY: [&str; 3] = [reasons::PROVISIONING, reasons::NODE_NOT_BOUND, reasons::ANCHOR_NOT_RUNNING];
+fn conclude(
+    seen: &Observed,
+    status: &mut PlacementStatus,
+    decision: &mut Decision,
+    type_: &str,
+    verdict: Verdict,
+    now: Timestamp,
+) {
+    const ORDINARY: [&str; 3] = [
+        reasons::PROVISIONING,
+        reasons::NODE_NOT_BOUND,
+        reasons::ANCHOR_NOT_RUNNING,
+    ];
     let before = conditions::get(&status.conditions, type_).map(|c| c.reason.clone());
     let wrong = verdict.truth != Truth::True && !ORDINARY.contains(&verdict.reason);
     if wrong && before.as_deref() != Some(verdict.reason) {
-        decision.notes.push(Note::warning(verdict.reason, verdict.message.clone()));
+        decision
+            .notes
+            .push(Note::warning(verdict.reason, verdict.message.clone()));
     }
     let generation = seen.resource.metadata.generation;
-    conditions::set(&mut status.conditions, type_, verdict.truth, verdict.reason, verdict.message, generation, now);
+    conditions::set(
+        &mut status.conditions,
+        type_,
+        verdict.truth,
+        verdict.reason,
+        verdict.message,
+        generation,
+        now,
+    );
 }
 
 fn own_conditions(resource: &DRBDResource) -> Vec<Condition> {
-    const OWN: [&str; 3] = [condition::NODE_BOUND, condition::BACKING_READY, condition::METADATA_READY];
+    const OWN: [&str; 3] = [
+        condition::NODE_BOUND,
+        condition::BACKING_READY,
+        condition::METADATA_READY,
+    ];
     let all = resource.status.iter().flat_map(|s| &s.conditions);
-    all.filter(|c| OWN.contains(&c.type_.as_str())).cloned().collect()
+    all.filter(|c| OWN.contains(&c.type_.as_str()))
+        .cloned()
+        .collect()
 }
 
 fn has_finalizer(resource: &DRBDResource, finalizer: &str) -> bool {
-    resource.metadata.finalizers.iter().flatten().any(|f| f == finalizer)
+    resource
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|f| f == finalizer)
 }
 
 fn resource_name(seen: &Observed) -> String {
@@ -384,7 +509,11 @@ fn resource_name(seen: &Observed) -> String {
 }
 
 fn namespace(seen: &Observed) -> &str {
-    seen.resource.metadata.namespace.as_deref().unwrap_or_default()
+    seen.resource
+        .metadata
+        .namespace
+        .as_deref()
+        .unwrap_or_default()
 }
 
 /// `namespace/name (cluster c)` of something beside the resource.
@@ -400,8 +529,10 @@ fn vm(seen: &Observed) -> String {
 pub fn inherited_labels(resource: &DRBDResource) -> std::collections::BTreeMap<String, String> {
     const INHERITED: [&str; 2] = [labels::ZONE, labels::PROTECTION_REQUEST];
     let own = resource.metadata.labels.iter().flatten();
-    let mut all: std::collections::BTreeMap<String, String> =
-        own.filter(|(k, _)| INHERITED.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut all: std::collections::BTreeMap<String, String> = own
+        .filter(|(k, _)| INHERITED.contains(&k.as_str()))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
     all.insert(labels::ZONE.into(), resource.spec.zone.clone());
     all
 }

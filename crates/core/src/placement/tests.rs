@@ -14,12 +14,17 @@ fn now() -> Timestamp {
 #[test]
 fn cases() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/placement/cases");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "yaml")).collect();
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|f| f.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "yaml"))
+        .collect();
     files.sort();
     assert!(!files.is_empty());
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        let seen: Observed = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let seen: Observed =
+            serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
         insta::with_settings!({snapshot_path => "cases", prepend_module_to_snapshot => false, description => text.lines().next().unwrap_or_default()}, {
             insta::assert_yaml_snapshot!(name, decide(&seen, now()));
@@ -29,7 +34,14 @@ fn cases() {
 
 #[test]
 fn metadata_is_one_mib_for_little_and_grows_with_the_data() {
-    for (data, expect) in [(1_i64, 1_i64), (1 << 30, 1), (10 << 30, 1), (31 << 30, 2), (100 << 30, 4), (1 << 40, 33)] {
+    for (data, expect) in [
+        (1_i64, 1_i64),
+        (1 << 30, 1),
+        (10 << 30, 1),
+        (31 << 30, 2),
+        (100 << 30, 4),
+        (1 << 40, 33),
+    ] {
         assert_eq!(metadata_bytes(data), expect << 20, "{data}");
     }
 }
@@ -45,7 +57,15 @@ fn seen(nodes: Vec<Node>, vm_node: Option<String>, hint: Option<String>) -> Obse
         },
     }))
     .unwrap();
-    Observed { resource, cluster: "west".into(), nodes, vm_node, consumer_node: None, volumes: vec![VolumeClaims::default()], anchor: None }
+    Observed {
+        resource,
+        cluster: "west".into(),
+        nodes,
+        vm_node,
+        consumer_node: None,
+        volumes: vec![VolumeClaims::default()],
+        anchor: None,
+    }
 }
 
 prop_compose! {
@@ -67,15 +87,19 @@ fn carry_out(seen: &Observed, decision: &Decision) -> Observed {
         bound: true,
         deleting: false,
         owner: new.owned.then(|| "u1".to_string()),
-        created_for: (!new.owned).then(|| "drbd-shop-db01-0011aabb".to_string()),
     };
     for step in &decision.steps {
         match step {
-            Step::AddFinalizer => after.resource.metadata.finalizers = Some(vec![finalizers::PLACEMENT.into()]),
+            Step::AddFinalizer => {
+                after.resource.metadata.finalizers = Some(vec![finalizers::PLACEMENT.into()])
+            }
             Step::RemoveFinalizer => after.resource.metadata.finalizers = None,
             Step::Bind { node, address } => {
                 after.resource.spec.node_name = Some(node.clone());
-                after.resource.spec.local = Some(farshore_api::drbd_resource::Endpoint { node_name: node.clone(), address: address.clone() });
+                after.resource.spec.local = Some(farshore_api::drbd_resource::Endpoint {
+                    node_name: node.clone(),
+                    address: address.clone(),
+                });
             }
             Step::CreateClaim(new) if new.owned => after.volumes[0].metadata = Some(claim(new)),
             Step::CreateClaim(new) => after.volumes[0].backing = Some(claim(new)),
@@ -90,7 +114,6 @@ fn carry_out(seen: &Observed, decision: &Decision) -> Observed {
                 });
             }
             Step::DeleteAnchor { .. } => after.anchor = None,
-            Step::DeleteClaim { .. } => after.volumes[0].backing = None,
         }
     }
     if let Some(status) = &decision.status {
@@ -128,20 +151,17 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_deleted_while_the_agent_holds_the_resource(role in prop::sample::select(vec!["Primary", "Secondary"]), keep: bool) {
-        let mut world = carry_out(&seen(vec![Node { name: "n1".into(), address: Some("10.0.0.1".into()), ready: true, ..Node::default() }], None, None), &Decision {
-            steps: vec![Step::CreateClaim(NewClaim { name: "db01-root".into(), storage_class: "lab-block".into(), bytes: 1 << 20, owned: false })],
-            status: None, notes: vec![], requeue: None,
-        });
-        world.resource.spec.role = if role == "Primary" { farshore_api::drbd::Role::Primary } else { farshore_api::drbd::Role::Secondary };
+    fn nothing_is_taken_back_while_the_agent_holds_the_resource(role in prop::sample::select(vec![farshore_api::drbd::Role::Primary, farshore_api::drbd::Role::Secondary])) {
+        let node = Node { name: "n1".into(), address: Some("10.0.0.1".into()), ready: true, ..Node::default() };
+        let mut world = seen(vec![node], None, None);
+        let placed = decide(&world, now());
+        world = carry_out(&world, &placed);
+        world.resource.spec.role = role;
         world.resource.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
         world.resource.metadata.finalizers = Some(vec![finalizers::DRBD_TEARDOWN.into(), finalizers::PLACEMENT.into()]);
-        if keep {
-            world.resource.metadata.annotations = Some([(annotations::KEEP_STANDBY.to_string(), "true".to_string())].into());
-        }
         prop_assert_eq!(decide(&world, now()).steps, vec![]);
         world.resource.metadata.finalizers = Some(vec![finalizers::PLACEMENT.into()]);
-        let deletes = decide(&world, now()).steps.iter().any(|s| matches!(s, Step::DeleteClaim { .. }));
-        prop_assert_eq!(deletes, role == "Secondary" && !keep);
+        let anchor = Step::DeleteAnchor { name: "drbd-anchor-0011aabb".into(), uid: "a1".into() };
+        prop_assert_eq!(decide(&world, now()).steps, vec![anchor, Step::RemoveFinalizer]);
     }
 }

@@ -25,7 +25,10 @@ impl Reconciler<ConfigMap> for Probe {
     }
 
     async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Requeue, ReconcileError> {
-        self.0.lock().unwrap().push((object.name_any(), self.1.elapsed().as_secs()));
+        self.0
+            .lock()
+            .unwrap()
+            .push((object.name_any(), self.1.elapsed().as_secs()));
         match object.name_any().as_str() {
             "bad" => Err(ReconcileError::new("it is bad")).during("looking"),
             "again" => Ok(Requeue::After(Duration::from_secs(100))),
@@ -39,7 +42,13 @@ fn named(name: &str) -> ConfigMap {
 }
 
 fn of(times: &Times, name: &str) -> Vec<u64> {
-    times.lock().unwrap().iter().filter(|(n, _)| n == name).map(|(_, at)| *at).collect()
+    times
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|(n, _)| n == name)
+        .map(|(_, at)| *at)
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,13 +57,25 @@ async fn errors_are_retried_with_growing_pauses_and_one_object_does_not_hold_up_
     let process = support::process(&server, "pod");
     let api: Api<ConfigMap> = Api::default_namespaced(process.client.clone());
     for name in ["bad", "good", "again"] {
-        api.create(&PostParams::default(), &named(name)).await.unwrap();
+        api.create(&PostParams::default(), &named(name))
+            .await
+            .unwrap();
     }
     let times = Times::default();
     let probe = Probe(times.clone(), Instant::now());
     let run = {
         let (process, api) = (process.clone(), api.clone());
-        tokio::spawn(async move { controller::run(&process, api, watcher::Config::default(), probe, futures::stream::pending().boxed(), 2).await })
+        tokio::spawn(async move {
+            controller::run(
+                &process,
+                api,
+                watcher::Config::default(),
+                probe,
+                futures::stream::pending().boxed(),
+                2,
+            )
+            .await
+        })
     };
     sleep(Duration::from_secs(250)).await;
     assert_eq!(of(&times, "bad"), [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
@@ -70,14 +91,37 @@ async fn another_object_triggers_also_after_an_outage_in_which_it_vanished() {
     let process = support::process(&server, "pod");
     let maps: Api<ConfigMap> = Api::default_namespaced(process.client.clone());
     let secrets: Api<Secret> = Api::default_namespaced(process.client.clone());
-    maps.create(&PostParams::default(), &named("good")).await.unwrap();
-    secrets.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": "s"}})).unwrap()).await.unwrap();
+    maps.create(&PostParams::default(), &named("good"))
+        .await
+        .unwrap();
+    secrets
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(json!({"metadata": {"name": "s"}})).unwrap(),
+        )
+        .await
+        .unwrap();
     let times = Times::default();
     let probe = Probe(times.clone(), Instant::now());
-    let triggers = triggers::refs(secrets.clone(), watcher::Config::default(), |_: &Secret| vec![ObjectRef::new("good").within("default")], process.shutdown.clone());
+    let triggers = triggers::refs(
+        secrets.clone(),
+        watcher::Config::default(),
+        |_: &Secret| vec![ObjectRef::new("good").within("default")],
+        process.shutdown.clone(),
+    );
     let run = {
         let (process, maps) = (process.clone(), maps.clone());
-        tokio::spawn(async move { controller::run(&process, maps, watcher::Config::default(), probe, triggers, 1).await })
+        tokio::spawn(async move {
+            controller::run(
+                &process,
+                maps,
+                watcher::Config::default(),
+                probe,
+                triggers,
+                1,
+            )
+            .await
+        })
     };
     sleep(Duration::from_secs(5)).await;
     let before = of(&times, "good").len();
@@ -86,7 +130,10 @@ async fn another_object_triggers_also_after_an_outage_in_which_it_vanished() {
     server.compact();
     server.set_down(false);
     // Only now: a server that is down takes no deletes; the watches have not come back yet.
-    secrets.delete("s", &kube::api::DeleteParams::default()).await.unwrap();
+    secrets
+        .delete("s", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
     sleep(Duration::from_secs(60)).await;
     assert!(of(&times, "good").len() > before);
     process.shutdown.cancel();

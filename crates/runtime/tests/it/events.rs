@@ -14,8 +14,19 @@ async fn the_same_note_again_counts_up_one_event() {
     let server = support::server();
     let process = support::process(&server, "pod-1");
     let maps: Api<ConfigMap> = Api::default_namespaced(process.client.clone());
-    let about = maps.create(&PostParams::default(), &serde_json::from_value(serde_json::json!({"metadata": {"name": "map"}})).unwrap()).await.unwrap();
-    let recorder = Recorder::new(process.client.clone(), "controller", &process.identity, process.clock.clone());
+    let about = maps
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(serde_json::json!({"metadata": {"name": "map"}})).unwrap(),
+        )
+        .await
+        .unwrap();
+    let recorder = Recorder::new(
+        process.client.clone(),
+        "controller",
+        &process.identity,
+        process.clock.clone(),
+    );
     let events = || async {
         let api: Api<Event> = Api::default_namespaced(process.client.clone());
         api.list(&ListParams::default()).await.unwrap().items
@@ -28,21 +39,44 @@ async fn the_same_note_again_counts_up_one_event() {
     assert_eq!(all.len(), 1);
     let event = &all[0];
     assert_eq!(event.series.as_ref().map(|s| s.count), Some(2));
-    assert_eq!((event.type_.as_deref(), event.reason.as_deref(), event.note.as_deref()), (Some("Warning"), Some("Broken"), Some("it is broken")));
-    assert_eq!(event.regarding.as_ref().and_then(|r| r.name.as_deref()), Some("map"));
+    assert_eq!(
+        (
+            event.type_.as_deref(),
+            event.reason.as_deref(),
+            event.note.as_deref()
+        ),
+        (Some("Warning"), Some("Broken"), Some("it is broken"))
+    );
+    assert_eq!(
+        event.regarding.as_ref().and_then(|r| r.name.as_deref()),
+        Some("map")
+    );
     assert_eq!(event.reporting_instance.as_deref(), Some("pod-1"));
-    recorder.publish(&about, &Note::normal("Mended", "it works")).await;
+    recorder
+        .publish(&about, &Note::normal("Mended", "it works"))
+        .await;
     assert_eq!(events().await.len(), 2);
     tokio::time::sleep(Duration::from_secs(700)).await;
     recorder.publish(&about, &note).await;
-    assert_eq!(events().await.len(), 3, "after 10 quiet minutes it is said anew");
+    assert_eq!(
+        events().await.len(),
+        3,
+        "after 10 quiet minutes it is said anew"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_not_fatal() {
     let server = support::server();
     let process = support::process(&server, "pod-1");
-    let recorder = Recorder::new(process.client.clone(), "controller", &process.identity, process.clock.clone());
+    let recorder = Recorder::new(
+        process.client.clone(),
+        "controller",
+        &process.identity,
+        process.clock.clone(),
+    );
     server.set_down(true);
-    recorder.publish(&ConfigMap::default(), &Note::normal("A", "b")).await;
+    recorder
+        .publish(&ConfigMap::default(), &Note::normal("A", "b"))
+        .await;
 }

@@ -18,15 +18,29 @@ impl Record {
     }
 
     fn note(&self, who: &str, begins: bool) {
-        self.0.lock().unwrap().push((who.into(), self.1.elapsed().as_secs(), begins));
+        self.0
+            .lock()
+            .unwrap()
+            .push((who.into(), self.1.elapsed().as_secs(), begins));
     }
 
     fn of(&self, who: &str) -> Vec<(u64, bool)> {
-        self.0.lock().unwrap().iter().filter(|(w, ..)| w == who).map(|(_, at, begins)| (*at, *begins)).collect()
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(w, ..)| w == who)
+            .map(|(_, at, begins)| (*at, *begins))
+            .collect()
     }
 
     fn leaders(&self) -> i32 {
-        self.0.lock().unwrap().iter().map(|(_, _, begins)| if *begins { 1 } else { -1 }).sum()
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(_, _, begins)| if *begins { 1 } else { -1 })
+            .sum()
     }
 }
 
@@ -68,7 +82,10 @@ async fn a_released_lease_is_taken_at_once() {
     assert_eq!(record.of("b").len(), 1);
     b.shutdown.cancel();
     second.await.unwrap().unwrap();
-    let lease = Api::<Lease>::namespaced(support::client(&server), "default").get("lock").await.unwrap();
+    let lease = Api::<Lease>::namespaced(support::client(&server), "default")
+        .get("lock")
+        .await
+        .unwrap();
     assert_eq!(lease.spec.unwrap().lease_transitions, Some(1));
 }
 
@@ -85,7 +102,10 @@ async fn a_dead_holder_is_followed_only_after_the_lease_has_expired() {
     sleep(Duration::from_secs(60)).await;
     let began = record.of("b")[0].0;
     // The last renewal was up to 2 s before the death; the next look is up to 2 s after the expiry.
-    assert!((died + 13..=died + 19).contains(&began), "died at {died}, followed at {began}");
+    assert!(
+        (died + 13..=died + 19).contains(&began),
+        "died at {died}, followed at {began}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +117,10 @@ async fn a_restart_under_the_same_name_continues_at_once() {
     first.abort();
     let _second = contend(support::process(&server, "a"), record.clone());
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(record.of("a").iter().filter(|(_, begins)| *begins).count(), 2);
+    assert_eq!(
+        record.of("a").iter().filter(|(_, begins)| *begins).count(),
+        2
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +135,10 @@ async fn a_holder_that_cannot_renew_stops_before_anybody_else_may_lead() {
     let error = first.await.unwrap().unwrap_err();
     let stopped = record.of("a")[1].0;
     assert!(stopped <= cut + 10, "cut at {cut}, stopped at {stopped}");
-    assert!(error.to_string().contains("lost the Lease default/lock"), "{error}");
+    assert!(
+        error.to_string().contains("lost the Lease default/lock"),
+        "{error}"
+    );
     server.set_down(false);
     sleep(Duration::from_secs(30)).await;
     assert!(record.of("b")[0].0 >= stopped);

@@ -19,7 +19,10 @@ use crate::support;
 fn east() -> ZoneCluster {
     ZoneCluster {
         name: "east".into(),
-        kubeconfig_secret_ref: SecretKeyRef { name: "east-kubeconfig".into(), key: "kubeconfig".into() },
+        kubeconfig_secret_ref: SecretKeyRef {
+            name: "east-kubeconfig".into(),
+            key: "kubeconfig".into(),
+        },
         distribution_name: Distribution::RhelCoreOs9,
         replication_network: None,
     }
@@ -34,16 +37,31 @@ fn kubeconfig(token: &str) -> String {
 /// A process of the hub that reaches `east` through kubeconfigs for https://east.
 fn hub_process(hub: &ApiServer, east: &ApiServer) -> Process {
     let east = east.clone();
-    let connector = Connector::in_process(Arc::new(move |server, token| (server == "https://east").then(|| kube::Client::new(east.service(token), "default"))));
-    Process { connector, ..support::process(hub, "pod") }
+    let connector = Connector::in_process(Arc::new(move |server, token| {
+        (server == "https://east").then(|| kube::Client::new(east.service(token), "default"))
+    }));
+    Process {
+        connector,
+        ..support::process(hub, "pod")
+    }
 }
 
 async fn store(process: &Process, kubeconfig: &str) {
     let api: Api<Secret> = Api::default_namespaced(process.client.clone());
-    let secret = serde_json::from_value(json!({"metadata": {"name": "east-kubeconfig"}, "stringData": {"kubeconfig": kubeconfig}})).unwrap();
+    let secret = serde_json::from_value(
+        json!({"metadata": {"name": "east-kubeconfig"}, "stringData": {"kubeconfig": kubeconfig}}),
+    )
+    .unwrap();
     match api.get_opt("east-kubeconfig").await.unwrap() {
         None => api.create(&PostParams::default(), &secret).await.unwrap(),
-        Some(_) => api.patch("east-kubeconfig", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(&secret)).await.unwrap(),
+        Some(_) => api
+            .patch(
+                "east-kubeconfig",
+                &kube::api::PatchParams::default(),
+                &kube::api::Patch::Merge(&secret),
+            )
+            .await
+            .unwrap(),
     };
 }
 
@@ -52,14 +70,23 @@ async fn a_client_comes_from_the_secret_of_the_day() {
     let (hub, server) = (support::server(), support::server());
     let process = hub_process(&hub, &server);
     let clusters = Clusters::new(&process, "default");
-    assert!(matches!(clusters.client(&east()).await, Err(RemoteError::SecretNotFound { .. })));
+    assert!(matches!(
+        clusters.client(&east()).await,
+        Err(RemoteError::SecretNotFound { .. })
+    ));
     store(&process, "{}").await;
-    assert!(matches!(clusters.client(&east()).await, Err(RemoteError::Invalid { .. })));
+    assert!(matches!(
+        clusters.client(&east()).await,
+        Err(RemoteError::Invalid { .. })
+    ));
     for user in ["first", "second"] {
         store(&process, &kubeconfig(&server.issue_token(user, &[]))).await;
         let mark = server.request_log().mark();
         let client = clusters.client(&east()).await.unwrap();
-        Api::<ConfigMap>::default_namespaced(client).list(&ListParams::default()).await.unwrap();
+        Api::<ConfigMap>::default_namespaced(client)
+            .list(&ListParams::default())
+            .await
+            .unwrap();
         assert_eq!(server.request_log().since(mark)[0].user, user);
     }
 }
@@ -68,13 +95,29 @@ async fn a_client_comes_from_the_secret_of_the_day() {
 async fn absent_and_unknown_are_different() {
     let server = support::server();
     let api: Api<ConfigMap> = Api::default_namespaced(support::client(&server));
-    assert_eq!(remote::look(api.get_opt("map"), LOOK_LIMIT).await, Seen::Absent);
+    assert_eq!(
+        remote::look(api.get_opt("map"), LOOK_LIMIT).await,
+        Seen::Absent
+    );
     server.set_latency(Duration::from_secs(60));
-    assert_eq!(remote::look(api.get_opt("map"), LOOK_LIMIT).await, Seen::Unknown("no answer within 5 s".into()));
+    assert_eq!(
+        remote::look(api.get_opt("map"), LOOK_LIMIT).await,
+        Seen::Unknown("no answer within 5 s".into())
+    );
     server.set_latency(Duration::ZERO);
     server.set_down(true);
-    assert!(remote::look(api.get_opt("map"), LOOK_LIMIT).await.unknown().is_some());
-    assert!(remote::look_list(api.list(&ListParams::default()), LOOK_LIMIT).await.unknown().is_some());
+    assert!(
+        remote::look(api.get_opt("map"), LOOK_LIMIT)
+            .await
+            .unknown()
+            .is_some()
+    );
+    assert!(
+        remote::look_list(api.list(&ListParams::default()), LOOK_LIMIT)
+            .await
+            .unknown()
+            .is_some()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,18 +126,34 @@ async fn a_remote_watch_comes_back_with_the_cluster() {
     let process = hub_process(&hub, &server);
     store(&process, &kubeconfig(&server.admin_token())).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(support::client(&server));
-    let named = |name: &str| -> ConfigMap { serde_json::from_value(json!({"metadata": {"name": name}})).unwrap() };
-    maps.create(&PostParams::default(), &named("one")).await.unwrap();
+    let named = |name: &str| -> ConfigMap {
+        serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+    };
+    maps.create(&PostParams::default(), &named("one"))
+        .await
+        .unwrap();
     let map = |m: &ConfigMap| vec![ObjectRef::<Secret>::new(&m.name_any())];
-    let mut refs = remote::refs(Clusters::new(&process, "default"), east(), Api::<ConfigMap>::default_namespaced, watcher::Config::default(), map, process.shutdown.clone());
+    let mut refs = remote::refs(
+        Clusters::new(&process, "default"),
+        east(),
+        Api::<ConfigMap>::default_namespaced,
+        watcher::Config::default(),
+        map,
+        process.shutdown.clone(),
+    );
     assert_eq!(refs.next().await.unwrap().name, "one");
-    maps.create(&PostParams::default(), &named("two")).await.unwrap();
+    maps.create(&PostParams::default(), &named("two"))
+        .await
+        .unwrap();
     assert_eq!(refs.next().await.unwrap().name, "two");
     server.set_down(true);
     let nothing = tokio::time::timeout(Duration::from_secs(120), refs.next()).await;
     assert!(nothing.is_err());
     server.set_down(false);
-    let back = [refs.next().await.unwrap().name, refs.next().await.unwrap().name];
+    let back = [
+        refs.next().await.unwrap().name,
+        refs.next().await.unwrap().name,
+    ];
     assert_eq!(back, ["one", "two"]);
     process.shutdown.cancel();
     assert!(refs.next().await.is_none());

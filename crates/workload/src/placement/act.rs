@@ -1,7 +1,7 @@
 //! Carries placement's steps out.
 
-use farshore_api::meta::{annotations, components, finalizers, labels, managers};
 use farshore_api::DRBDResource;
+use farshore_api::meta::{annotations, components, finalizers, labels, managers};
 use farshore_core::placement::{NewAnchor, NewClaim, Step, inherited_labels};
 use farshore_core::quantity;
 use farshore_runtime::apply;
@@ -15,7 +15,12 @@ use serde_json::{Value, json};
 use crate::Config;
 
 /// Runs the steps in order; stops at the first that fails.
-pub async fn act(client: &Client, config: &Config, resource: &DRBDResource, steps: &[Step]) -> Result<(), ReconcileError> {
+pub async fn act(
+    client: &Client,
+    config: &Config,
+    resource: &DRBDResource,
+    steps: &[Step],
+) -> Result<(), ReconcileError> {
     let namespace = resource.namespace().unwrap_or_default();
     let name = resource.name_any();
     let resources: Api<DRBDResource> = Api::namespaced(client.clone(), &namespace);
@@ -24,7 +29,16 @@ pub async fn act(client: &Client, config: &Config, resource: &DRBDResource, step
     for step in steps {
         match step {
             Step::AddFinalizer => {
-                apply::add_finalizer(&resources, managers::PLACEMENT, resource, finalizers::PLACEMENT).await.during(format!("adding a finalizer to DRBDResource {namespace}/{name}"))?;
+                apply::add_finalizer(
+                    &resources,
+                    managers::PLACEMENT,
+                    resource,
+                    finalizers::PLACEMENT,
+                )
+                .await
+                .during(format!(
+                    "adding a finalizer to DRBDResource {namespace}/{name}"
+                ))?;
             }
             Step::Bind { node, address } => {
                 // The uid keeps it from another resource of the name; the API server refuses a second node.
@@ -32,18 +46,36 @@ pub async fn act(client: &Client, config: &Config, resource: &DRBDResource, step
                     "metadata": {"uid": resource.uid()},
                     "spec": {"nodeName": node, "local": {"nodeName": node, "address": address}},
                 });
-                apply::merge(&resources, &name, managers::PLACEMENT, &patch).await.during(format!("binding DRBDResource {namespace}/{name} to node {node}"))?;
+                apply::merge(&resources, &name, managers::PLACEMENT, &patch)
+                    .await
+                    .during(format!(
+                        "binding DRBDResource {namespace}/{name} to node {node}"
+                    ))?;
             }
             Step::CreateClaim(new) => {
-                create(&claims, claim(resource, new)).await.during(format!("creating PVC {namespace}/{}", new.name))?;
+                create(&claims, claim(resource, new))
+                    .await
+                    .during(format!("creating PVC {namespace}/{}", new.name))?;
             }
             Step::CreateAnchor(new) => {
-                create(&pods, anchor(resource, new, &config.anchor_image)).await.during(format!("creating pod {namespace}/{}", new.name))?;
+                create(&pods, anchor(resource, new, &config.anchor_image))
+                    .await
+                    .during(format!("creating pod {namespace}/{}", new.name))?;
             }
-            Step::DeleteAnchor { name, uid } => delete(&pods, name, uid).await.during(format!("deleting pod {namespace}/{name}"))?,
-            Step::DeleteClaim { name, uid } => delete(&claims, name, uid).await.during(format!("deleting PVC {namespace}/{name}"))?,
+            Step::DeleteAnchor { name, uid } => delete(&pods, name, uid)
+                .await
+                .during(format!("deleting pod {namespace}/{name}"))?,
             Step::RemoveFinalizer => {
-                apply::remove_finalizer(&resources, managers::PLACEMENT, resource, finalizers::PLACEMENT).await.during(format!("removing the finalizer of DRBDResource {namespace}/{name}"))?;
+                apply::remove_finalizer(
+                    &resources,
+                    managers::PLACEMENT,
+                    resource,
+                    finalizers::PLACEMENT,
+                )
+                .await
+                .during(format!(
+                    "removing the finalizer of DRBDResource {namespace}/{name}"
+                ))?;
             }
         }
     }
@@ -55,8 +87,12 @@ async fn create<K>(api: &Api<K>, object: Value) -> Result<(), ReconcileError>
 where
     K: Resource + serde::Serialize + DeserializeOwned + Clone + std::fmt::Debug,
 {
-    let object: K = serde_json::from_value(object).map_err(|e| ReconcileError::new(e.to_string()))?;
-    let params = PostParams { field_manager: Some(managers::PLACEMENT.into()), ..PostParams::default() };
+    let object: K =
+        serde_json::from_value(object).map_err(|e| ReconcileError::new(e.to_string()))?;
+    let params = PostParams {
+        field_manager: Some(managers::PLACEMENT.into()),
+        ..PostParams::default()
+    };
     match api.create(&params, &object).await {
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
         result => result.map(|_| ()).map_err(Into::into),
@@ -68,7 +104,13 @@ async fn delete<K>(api: &Api<K>, name: &str, uid: &str) -> Result<(), ReconcileE
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let params = DeleteParams { preconditions: Some(Preconditions { uid: Some(uid.into()), resource_version: None }), ..DeleteParams::background() };
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.into()),
+            resource_version: None,
+        }),
+        ..DeleteParams::background()
+    };
     match api.delete(name, &params).await {
         // Gone, or another object by now.
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
@@ -108,7 +150,12 @@ fn claim(resource: &DRBDResource, new: &NewClaim) -> Value {
 fn anchor(resource: &DRBDResource, new: &NewAnchor, image: &str) -> Value {
     let mut labels = inherited_labels(resource);
     labels.insert(labels::COMPONENT.into(), components::DRBD_ANCHOR.into());
-    let named = || new.claims.iter().enumerate().map(|(n, claim)| (format!("volume-{n}"), claim));
+    let named = || {
+        new.claims
+            .iter()
+            .enumerate()
+            .map(|(n, claim)| (format!("volume-{n}"), claim))
+    };
     let volumes: Vec<Value> = named().map(|(volume, claim)| json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}})).collect();
     let devices: Vec<Value> = named().map(|(volume, claim)| json!({"name": volume, "devicePath": format!("/dev/drbd-volumes/{claim}")})).collect();
     json!({

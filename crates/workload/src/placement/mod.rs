@@ -33,8 +33,18 @@ pub struct Placement {
 impl Placement {
     /// The reconciler of a process.
     pub fn new(process: &Process, config: &Config) -> Self {
-        let recorder = Recorder::new(process.client.clone(), managers::PLACEMENT, &process.identity, process.clock.clone());
-        Self { client: process.client.clone(), config: config.clone(), clock: process.clock.clone(), recorder }
+        let recorder = Recorder::new(
+            process.client.clone(),
+            managers::PLACEMENT,
+            &process.identity,
+            process.clock.clone(),
+        );
+        Self {
+            client: process.client.clone(),
+            config: config.clone(),
+            clock: process.clock.clone(),
+            recorder,
+        }
     }
 }
 
@@ -44,19 +54,32 @@ impl Reconciler<DRBDResource> for Placement {
     }
 
     async fn reconcile(&self, object: Arc<DRBDResource>) -> Result<Requeue, ReconcileError> {
-        let Some(seen) = observe::observe(&self.client, &self.config, &object).await? else { return Ok(Requeue::Change) };
+        let Some(seen) = observe::observe(&self.client, &self.config, &object).await? else {
+            return Ok(Requeue::Change);
+        };
         let decision = placement::decide(&seen, self.clock.now());
         let acted = act::act(&self.client, &self.config, &seen.resource, &decision.steps).await;
         for note in &decision.notes {
             self.recorder.publish(&seen.resource, note).await;
         }
         if let Err(error) = &acted {
-            self.recorder.publish(&seen.resource, &Note::warning("PlacementFailed", error.to_string())).await;
+            self.recorder
+                .publish(
+                    &seen.resource,
+                    &Note::warning("PlacementFailed", error.to_string()),
+                )
+                .await;
         }
         if let Some(status) = &decision.status {
-            let api: Api<DRBDResource> = Api::namespaced(self.client.clone(), &seen.resource.namespace().unwrap_or_default());
-            let value = serde_json::to_value(status).map_err(|e| ReconcileError::new(e.to_string()))?;
-            apply::ensure_status(&api, managers::PLACEMENT, &seen.resource, &value).await.during("writing placement's part of the status")?;
+            let api: Api<DRBDResource> = Api::namespaced(
+                self.client.clone(),
+                &seen.resource.namespace().unwrap_or_default(),
+            );
+            let value =
+                serde_json::to_value(status).map_err(|e| ReconcileError::new(e.to_string()))?;
+            apply::ensure_status(&api, managers::PLACEMENT, &seen.resource, &value)
+                .await
+                .during("writing placement's part of the status")?;
         }
         acted?;
         Ok(decision.requeue.into())
@@ -67,17 +90,49 @@ impl Reconciler<DRBDResource> for Placement {
 pub async fn run(process: &Process, config: &Config) {
     let client = &process.client;
     let ours = watcher::Config::default().labels(labels::ZONE);
-    let claims = triggers::refs(Api::<PersistentVolumeClaim>::all(client.clone()), ours.clone(), owner, process.shutdown.clone());
-    let pods = triggers::refs(Api::<Pod>::all(client.clone()), ours, owner, process.shutdown.clone());
+    let claims = triggers::refs(
+        Api::<PersistentVolumeClaim>::all(client.clone()),
+        ours.clone(),
+        owner,
+        process.shutdown.clone(),
+    );
+    let pods = triggers::refs(
+        Api::<Pod>::all(client.clone()),
+        ours,
+        owner,
+        process.shutdown.clone(),
+    );
     let triggers = futures::stream::select(claims, pods).boxed();
-    controller::run(process, Api::<DRBDResource>::all(client.clone()), watcher::Config::default(), Placement::new(process, config), triggers, CONCURRENCY).await;
+    controller::run(
+        process,
+        Api::<DRBDResource>::all(client.clone()),
+        watcher::Config::default(),
+        Placement::new(process, config),
+        triggers,
+        CONCURRENCY,
+    )
+    .await;
 }
 
 /// The DRBDResource that a PVC or pod was made for.
 fn owner<W: Resource>(object: &W) -> Vec<ObjectRef<DRBDResource>> {
     let kind = DRBDResource::kind(&());
-    let owners = object.meta().owner_references.iter().flatten().filter(|o| o.kind == kind).map(|o| o.name.clone());
-    let named = object.meta().annotations.as_ref().and_then(|a| a.get(annotations::CREATED_FOR)).cloned();
+    let owners = object
+        .meta()
+        .owner_references
+        .iter()
+        .flatten()
+        .filter(|o| o.kind == kind)
+        .map(|o| o.name.clone());
+    let named = object
+        .meta()
+        .annotations
+        .as_ref()
+        .and_then(|a| a.get(annotations::CREATED_FOR))
+        .cloned();
     let namespace = object.meta().namespace.clone().unwrap_or_default();
-    owners.chain(named).map(|name| ObjectRef::new(&name).within(&namespace)).collect()
+    owners
+        .chain(named)
+        .map(|name| ObjectRef::new(&name).within(&namespace))
+        .collect()
 }

@@ -12,12 +12,17 @@ fn now() -> Timestamp {
 #[test]
 fn cases() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/group/local/cases");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "yaml")).collect();
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|f| f.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "yaml"))
+        .collect();
     files.sort();
     assert!(!files.is_empty());
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        let case: Case = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let case: Case =
+            serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
         insta::with_settings!({snapshot_path => "cases", prepend_module_to_snapshot => false, description => text.lines().next().unwrap_or_default()}, {
             insta::assert_yaml_snapshot!(name, decide(&case.observed(), now()));
@@ -76,7 +81,10 @@ impl Short {
             .unwrap()
         });
         Member {
-            vm: VmRef { namespace: "shop".into(), name: self.name.clone() },
+            vm: VmRef {
+                namespace: "shop".into(),
+                name: self.name.clone(),
+            },
             start_order: self.order,
             start_delay_seconds: self.delay,
             object,
@@ -94,15 +102,31 @@ impl Case {
             farshore_api::protection_group::ProtectionGroupSpec {
                 desired_state: self.desired,
                 sla: farshore_api::protection_group::Sla::default(),
-                members: members.iter().map(|m| GroupMember { vm_ref: Some(m.vm.clone()), start_order: m.start_order, start_delay_seconds: m.start_delay_seconds, ..GroupMember::default() }).collect(),
+                members: members
+                    .iter()
+                    .map(|m| GroupMember {
+                        vm_ref: Some(m.vm.clone()),
+                        start_order: m.start_order,
+                        start_delay_seconds: m.start_delay_seconds,
+                        ..GroupMember::default()
+                    })
+                    .collect(),
                 hooks: None,
                 failover: None,
             },
         );
         group.metadata.namespace = Some("dr-metro1".into());
         group.metadata.generation = Some(5);
-        group.status = self.before.map(|state| ProtectionGroupStatus { current_state: Some(state), observed_generation: Some(4), ..ProtectionGroupStatus::default() });
-        Observed { group, cluster: "east".into(), members }
+        group.status = self.before.map(|state| ProtectionGroupStatus {
+            current_state: Some(state),
+            observed_generation: Some(4),
+            ..ProtectionGroupStatus::default()
+        });
+        Observed {
+            group,
+            cluster: "east".into(),
+            members,
+        }
     }
 }
 
@@ -115,22 +139,52 @@ fn any_short() -> impl Strategy<Value = Short> {
         Some(json!({"runStrategy": "Halted"})),
         Some(json!({"runStrategy": "Manual"})),
     ]);
-    let instance = prop::option::of((prop::sample::select(vec!["Scheduling", "Running", "Succeeded"]), any::<bool>(), prop::option::of(any::<bool>()), 0..120_i64).prop_map(
-        |(phase, deleting, ready, since)| Instance { phase: phase.into(), node: None, ready, since: Timestamp::from_second(1_767_225_600 + since).ok(), deleting },
-    ));
-    let role = prop::option::of(prop::sample::select(vec!["Primary".to_string(), "Secondary".into(), "Unknown".into()]));
-    let wanted = prop::option::of(prop::sample::select(vec!["Primary".to_string(), "Secondary".into()]));
-    (0..3_i32, 0..60_i32, spec, instance, role, wanted, prop::option::of(1..3_i64)).prop_map(|(order, delay, spec, instance, role, wanted, epoch)| Short {
-        name: String::new(),
-        order,
-        delay,
+    let instance = prop::option::of(
+        (
+            prop::sample::select(vec!["Scheduling", "Running", "Succeeded"]),
+            any::<bool>(),
+            prop::option::of(any::<bool>()),
+            0..120_i64,
+        )
+            .prop_map(|(phase, deleting, ready, since)| Instance {
+                phase: phase.into(),
+                node: None,
+                ready,
+                since: Timestamp::from_second(1_767_225_600 + since).ok(),
+                deleting,
+            }),
+    );
+    let role = prop::option::of(prop::sample::select(vec![
+        "Primary".to_string(),
+        "Secondary".into(),
+        "Unknown".into(),
+    ]));
+    let wanted = prop::option::of(prop::sample::select(vec![
+        "Primary".to_string(),
+        "Secondary".into(),
+    ]));
+    (
+        0..3_i32,
+        0..60_i32,
         spec,
-        kept: None,
         instance,
         role,
         wanted,
-        epoch,
-    })
+        prop::option::of(1..3_i64),
+    )
+        .prop_map(
+            |(order, delay, spec, instance, role, wanted, epoch)| Short {
+                name: String::new(),
+                order,
+                delay,
+                spec,
+                kept: None,
+                instance,
+                role,
+                wanted,
+                epoch,
+            },
+        )
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
@@ -138,7 +192,15 @@ fn any_case() -> impl Strategy<Value = Case> {
         for (n, vm) in vms.iter_mut().enumerate() {
             vm.name = format!("vm{n}");
         }
-        Case { desired: if run { DesiredState::Running } else { DesiredState::Stopped }, before: None, vms }
+        Case {
+            desired: if run {
+                DesiredState::Running
+            } else {
+                DesiredState::Stopped
+            },
+            before: None,
+            vms,
+        }
     })
 }
 
