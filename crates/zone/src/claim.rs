@@ -33,11 +33,20 @@ pub async fn take(client: &Client, owner: &Owner<'_>) -> kube::Result<(Claim, bo
         let found = api.get_opt(WORKLOAD_NAMESPACE).await?;
         let written = match found {
             None => {
-                let params = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+                let params = PostParams {
+                    field_manager: Some(MANAGER.into()),
+                    ..PostParams::default()
+                };
                 api.create(&params, &namespace(owner)).await
             }
-            Some(live) => match zone::claim(live.annotations(), live.metadata.deletion_timestamp.is_some(), owner.namespace_uid) {
-                Claim::Free => apply::merge(&api, WORKLOAD_NAMESPACE, MANAGER, &patch(owner, &live)).await,
+            Some(live) => match zone::claim(
+                live.annotations(),
+                live.metadata.deletion_timestamp.is_some(),
+                owner.namespace_uid,
+            ) {
+                Claim::Free => {
+                    apply::merge(&api, WORKLOAD_NAMESPACE, MANAGER, &patch(owner, &live)).await
+                }
                 other => return Ok((other, false)),
             },
         };
@@ -58,8 +67,15 @@ pub async fn take(client: &Client, owner: &Owner<'_>) -> kube::Result<(Claim, bo
 pub async fn give_back(client: &Client, owner: &Owner<'_>) -> kube::Result<()> {
     let api: Api<Namespace> = Api::all(client.clone());
     for _ in 0..TRIES {
-        let Some(live) = api.get_opt(WORKLOAD_NAMESPACE).await? else { return Ok(()) };
-        if live.annotations().get(annotations::OWNER_ZONE_NAMESPACE_UID).map(String::as_str) != Some(owner.namespace_uid) {
+        let Some(live) = api.get_opt(WORKLOAD_NAMESPACE).await? else {
+            return Ok(());
+        };
+        if live
+            .annotations()
+            .get(annotations::OWNER_ZONE_NAMESPACE_UID)
+            .map(String::as_str)
+            != Some(owner.namespace_uid)
+        {
             return Ok(());
         }
         let patch = json!({ "metadata": {
@@ -85,13 +101,19 @@ fn code(error: &kube::Error) -> u16 {
 fn labels() -> BTreeMap<String, String> {
     BTreeMap::from([
         (crate::crds::LABEL.0.into(), crate::crds::LABEL.1.into()),
-        ("pod-security.kubernetes.io/enforce".into(), "privileged".into()),
+        (
+            "pod-security.kubernetes.io/enforce".into(),
+            "privileged".into(),
+        ),
     ])
 }
 
 fn claims(owner: &Owner<'_>) -> BTreeMap<String, String> {
     BTreeMap::from([
-        (annotations::OWNER_ZONE_NAMESPACE_UID.into(), owner.namespace_uid.into()),
+        (
+            annotations::OWNER_ZONE_NAMESPACE_UID.into(),
+            owner.namespace_uid.into(),
+        ),
         (annotations::OWNER_ZONE.into(), owner.zone.into()),
     ])
 }

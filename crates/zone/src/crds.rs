@@ -1,12 +1,14 @@
 //! The product's CustomResourceDefinitions, applied to a cluster.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use farshore_api::crds;
 use farshore_core::zone::conclude::Crds;
 use farshore_runtime::Process;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 
 use crate::MANAGER;
@@ -24,38 +26,72 @@ fn wanted() -> Vec<CustomResourceDefinition> {
     all
 }
 
-/// Applies all definitions, in every cycle and with force, so that a manual edit lasts no longer
-/// than one [S1]. An apply of what is already so changes nothing on the server. Names those that
-/// were there and differed.
-pub async fn apply(client: &Client) -> kube::Result<Vec<String>> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut reverted = Vec::new();
-    for crd in wanted() {
-        let name = crd.name_any();
-        let before = api.get_metadata_opt(&name).await?.and_then(|live| live.metadata.resource_version);
-        let after = api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&crd)).await?;
-        if before.is_some() && before != after.metadata.resource_version {
-            reverted.push(name);
-        }
-    }
-    Ok(reverted)
-}
+/// What the last applies of this process left behind: resourceVersion by UID of a definition.
+#[derive(Default)]
+pub struct Definitions(Mutex<BTreeMap<String, String>>);
 
-/// As [`apply`], its result as the decision takes it.
-pub async fn outcome(client: &Client) -> Crds {
-    match apply(client).await {
-        Ok(reverted) => Crds::Applied(reverted),
-        Err(error) => Crds::Failed(error.to_string()),
+impl Definitions {
+    /// Applies all definitions with force, so that a manual edit lasts no longer than one cycle [S1].
+    /// Those whose live version still is the one that the last apply left are not sent: an apply of
+    /// what is already so changes nothing. Names those that were there and differed.
+    pub async fn apply(&self, client: &Client) -> kube::Result<Vec<String>> {
+        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let ours = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+        let live = api.list_metadata(&ours).await?.items;
+        let mut reverted = Vec::new();
+        for crd in wanted() {
+            let name = crd.name_any();
+            let before = match live.iter().find(|live| live.name_any() == name) {
+                Some(live) if self.untouched(&live.metadata) => continue,
+                Some(live) => Some(live.metadata.clone()),
+                // Without our label, or not there at all.
+                None => api.get_metadata_opt(&name).await?.map(|live| live.metadata),
+            };
+            let after = api
+                .patch(
+                    &name,
+                    &PatchParams::apply(MANAGER).force(),
+                    &Patch::Apply(&crd),
+                )
+                .await?
+                .metadata;
+            if before.is_some_and(|before| before.resource_version != after.resource_version) {
+                reverted.push(name);
+            }
+            if let (Some(uid), Some(version)) = (after.uid, after.resource_version) {
+                self.0
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(uid, version);
+            }
+        }
+        Ok(reverted)
+    }
+
+    fn untouched(&self, live: &ObjectMeta) -> bool {
+        let Some(uid) = &live.uid else { return false };
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known
+            .get(uid)
+            .is_some_and(|version| Some(version) == live.resource_version.as_ref())
+    }
+
+    /// As [`Self::apply`], its result as the decision takes it.
+    pub async fn outcome(&self, client: &Client) -> Crds {
+        match self.apply(client).await {
+            Ok(reverted) => Crds::Applied(reverted),
+            Err(error) => Crds::Failed(error.to_string()),
+        }
     }
 }
 
 /// Applies the definitions to the hub and waits until it serves them: without them not even
 /// ProtectionZones can be watched. Tries for ever; returns false when the process shuts down first.
-pub async fn bootstrap(process: &Process) -> bool {
+pub async fn bootstrap(process: &Process, definitions: &Definitions) -> bool {
     let mut failures = 0_u32;
     loop {
         let attempt = async {
-            apply(&process.client).await?;
+            definitions.apply(&process.client).await?;
             waiting(&process.client).await
         };
         let pause = tokio::select! {
@@ -90,8 +126,14 @@ async fn waiting(client: &Client) -> kube::Result<Vec<String>> {
     for crd in crds::all() {
         let name = crd.name_any();
         let live = api.get_opt(&name).await?;
-        let conditions = live.and_then(|crd| crd.status).and_then(|status| status.conditions).unwrap_or_default();
-        if !conditions.iter().any(|c| c.type_ == "Established" && c.status == "True") {
+        let conditions = live
+            .and_then(|crd| crd.status)
+            .and_then(|status| status.conditions)
+            .unwrap_or_default();
+        if !conditions
+            .iter()
+            .any(|c| c.type_ == "Established" && c.status == "True")
+        {
             waiting.push(name);
         }
     }

@@ -9,12 +9,19 @@ use serde_json::Value;
 /// Expiry of the token of the kubeconfig's current user, if it is a JSON Web Token that says so.
 pub fn not_after(kubeconfig: &[u8]) -> Option<Time> {
     let file: Value = serde_saphyr::from_str(std::str::from_utf8(kubeconfig).ok()?).ok()?;
-    let named = |list: &str, name: &str| file[list].as_array()?.iter().find(|entry| entry["name"] == name);
+    let named = |list: &str, name: &str| {
+        file[list]
+            .as_array()?
+            .iter()
+            .find(|entry| entry["name"] == name)
+    };
     let context = named("contexts", file["current-context"].as_str()?)?;
     let user = named("users", context["context"]["user"].as_str()?)?;
     let claims = user["user"]["token"].as_str()?.split('.').nth(1)?;
     let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-    Timestamp::from_second(claims["exp"].as_i64()?).ok().map(Time)
+    Timestamp::from_second(claims["exp"].as_i64()?)
+        .ok()
+        .map(Time)
 }
 
 #[cfg(test)]

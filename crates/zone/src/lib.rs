@@ -34,13 +34,22 @@ pub async fn run(process: Process) -> Result<(), ProcessError> {
 }
 
 async fn lead(process: &Process) -> Result<(), ProcessError> {
-    if !crds::bootstrap(process).await {
+    let definitions = crds::Definitions::default();
+    if !crds::bootstrap(process, &definitions).await {
         return Ok(());
     }
     let (watches, triggers) = watches::Watches::new(process);
     let zones = Api::all(process.client.clone());
-    let reconciler = reconcile::Zones::new(process, watches)?;
-    controller::run(process, zones, watcher::Config::default(), reconciler, triggers, CONCURRENCY).await;
+    let reconciler = reconcile::Zones::new(process, watches, definitions)?;
+    controller::run(
+        process,
+        zones,
+        watcher::Config::default(),
+        reconciler,
+        triggers,
+        CONCURRENCY,
+    )
+    .await;
     Ok(())
 }
 

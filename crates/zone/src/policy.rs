@@ -21,15 +21,27 @@ pub async fn ensure(client: &Client, zone: &ProtectionZone) -> Policy {
 }
 
 async fn try_ensure(client: &Client, zone: &ProtectionZone) -> kube::Result<bool> {
-    let api: Api<DRBDReplicationPolicy> = Api::namespaced(client.clone(), &zone.namespace().unwrap_or_default());
+    let api: Api<DRBDReplicationPolicy> =
+        Api::namespaced(client.clone(), &zone.namespace().unwrap_or_default());
     let name = names::default_policy(&zone.name_any());
     if let Some(live) = api.get_opt(&name).await? {
         return Ok(live.spec.is_default);
     }
     let seed = zone.spec.default_policy.clone().unwrap_or_default();
-    let mut policy = DRBDReplicationPolicy::new(&name, DRBDReplicationPolicySpec { is_default: true, ..seed });
+    let mut policy = DRBDReplicationPolicy::new(
+        &name,
+        DRBDReplicationPolicySpec {
+            is_default: true,
+            ..seed
+        },
+    );
     policy.metadata.labels = Some(BTreeMap::from([(labels::ZONE.into(), zone.name_any())]));
     policy.metadata.owner_references = zone.controller_owner_ref(&()).map(|owner| vec![owner]);
-    let params = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
-    api.create(&params, &policy).await.map(|created| created.spec.is_default)
+    let params = PostParams {
+        field_manager: Some(MANAGER.into()),
+        ..PostParams::default()
+    };
+    api.create(&params, &policy)
+        .await
+        .map(|created| created.spec.is_default)
 }

@@ -34,6 +34,7 @@ pub struct Zones {
     pub(crate) process: Process,
     pub(crate) recorder: Recorder,
     pub(crate) watches: Watches,
+    definitions: crds::Definitions,
     /// What the credential of a workload cluster must be allowed to do.
     needed: BTreeSet<Permission>,
     /// Clients by namespace of the zone.
@@ -50,12 +51,23 @@ struct Seen {
 
 impl Zones {
     /// A reconciler that watches through `watches`.
-    pub fn new(process: &Process, watches: Watches) -> Result<Self, ProcessError> {
-        let needed = crate::required_permissions().map_err(|error| ProcessError::new(error.to_string()))?;
+    pub fn new(
+        process: &Process,
+        watches: Watches,
+        definitions: crds::Definitions,
+    ) -> Result<Self, ProcessError> {
+        let needed =
+            crate::required_permissions().map_err(|error| ProcessError::new(error.to_string()))?;
         Ok(Self {
             process: process.clone(),
-            recorder: Recorder::new(process.client.clone(), CONTROLLER, &process.identity, process.clock.clone()),
+            recorder: Recorder::new(
+                process.client.clone(),
+                CONTROLLER,
+                &process.identity,
+                process.clock.clone(),
+            ),
             watches,
+            definitions,
             needed,
             clusters: Mutex::default(),
             failing: Mutex::default(),
@@ -68,7 +80,9 @@ impl Zones {
 
     pub(crate) fn clusters(&self, namespace: &str) -> Clusters {
         let mut all = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(namespace.into()).or_insert_with(|| Clusters::new(&self.process, namespace)).clone()
+        all.entry(namespace.into())
+            .or_insert_with(|| Clusters::new(&self.process, namespace))
+            .clone()
     }
 
     pub(crate) fn api(&self, zone: &ProtectionZone) -> Api<ProtectionZone> {
@@ -76,18 +90,36 @@ impl Zones {
     }
 
     /// Publishes and writes what was concluded.
-    pub(crate) async fn tell(&self, zone: &ProtectionZone, status: &ProtectionZoneStatus, notes: &[Note]) -> Result<(), ReconcileError> {
+    pub(crate) async fn tell(
+        &self,
+        zone: &ProtectionZone,
+        status: &ProtectionZoneStatus,
+        notes: &[Note],
+    ) -> Result<(), ReconcileError> {
         for note in notes {
             self.recorder.publish(zone, note).await;
         }
-        apply::status(&self.api(zone), &zone.name_any(), MANAGER, &zone.status, status).await.during("writing the zone's status")?;
+        apply::status(
+            &self.api(zone),
+            &zone.name_any(),
+            MANAGER,
+            &zone.status,
+            status,
+        )
+        .await
+        .during("writing the zone's status")?;
         Ok(())
     }
 
     pub(crate) async fn namespace_uid(&self, namespace: &str) -> Result<String, ReconcileError> {
         let api: Api<Namespace> = Api::all(self.hub());
-        let found = api.get(namespace).await.during(format!("reading Namespace {namespace} of the hub"))?;
-        found.uid().ok_or_else(|| ReconcileError::new(format!("Namespace {namespace} of the hub has no UID")))
+        let found = api
+            .get(namespace)
+            .await
+            .during(format!("reading Namespace {namespace} of the hub"))?;
+        found.uid().ok_or_else(|| {
+            ReconcileError::new(format!("Namespace {namespace} of the hub has no UID"))
+        })
     }
 
     async fn reconcile(&self, zone: &ProtectionZone) -> Result<Requeue, ReconcileError> {
@@ -96,7 +128,11 @@ impl Zones {
         if zone.metadata.deletion_timestamp.is_some() && !zone.spec.paused {
             return self.remove(zone).await;
         }
-        let siblings = self.api(zone).list(&ListParams::default()).await.during("listing the zones of the namespace")?;
+        let siblings = self
+            .api(zone)
+            .list(&ListParams::default())
+            .await
+            .during("listing the zones of the namespace")?;
         let holder = zone::holder(&siblings.items).map(ResourceExt::name_any);
         let rival = holder.filter(|name| *name != zone.name_any());
         let blank = Observed {
@@ -109,14 +145,26 @@ impl Zones {
             clusters: Vec::new(),
         };
         if zone.spec.paused {
-            return self.finish(zone, conclude::paused(&blank, self.process.clock.now())).await;
+            return self
+                .finish(zone, conclude::paused(&blank, self.process.clock.now()))
+                .await;
         }
         if zone::namespace_fault(&namespace, &zone.name_any(), blank.rival.as_deref()).is_some() {
-            return self.finish(zone, zone::conclude(&blank, &Outcomes::default(), self.process.clock.now())).await;
+            return self
+                .finish(
+                    zone,
+                    zone::conclude(&blank, &Outcomes::default(), self.process.clock.now()),
+                )
+                .await;
         }
         let zone = &self.begin(zone).await?;
         self.watches.keep(zone, &self.clusters(&namespace));
-        let mut seen = self.observe(Observed { zone: zone.clone(), ..blank }).await?;
+        let mut seen = self
+            .observe(Observed {
+                zone: zone.clone(),
+                ..blank
+            })
+            .await?;
         let steps = zone::plan(&seen.observed);
         if steps.iter().any(|step| matches!(step, Step::Claim(_))) {
             let status = conclude::claiming(&seen.observed, self.process.clock.now());
@@ -131,9 +179,15 @@ impl Zones {
     /// Marks a zone that nobody looked at yet, and makes sure that it is not deleted unnoticed.
     async fn begin(&self, zone: &ProtectionZone) -> Result<ProtectionZone, ReconcileError> {
         let api = self.api(zone);
-        let added = apply::add_finalizer(&api, MANAGER, zone, finalizers::ZONE_CLEANUP).await.during("adding the zone's finalizer")?;
+        let added = apply::add_finalizer(&api, MANAGER, zone, finalizers::ZONE_CLEANUP)
+            .await
+            .during("adding the zone's finalizer")?;
         let mut zone = zone.clone();
-        if zone.status.as_ref().is_none_or(|status| status.phase.is_none()) {
+        if zone
+            .status
+            .as_ref()
+            .is_none_or(|status| status.phase.is_none())
+        {
             let names: Vec<&str> = zone.spec.clusters.iter().map(|c| c.name.as_str()).collect();
             let status = conclude::beginning(zone.metadata.generation, &names);
             self.tell(&zone, &status, &[]).await?;
@@ -151,37 +205,75 @@ impl Zones {
         let namespace_uid = self.namespace_uid(&namespace).await?;
         let hub_uid = self.namespace_uid("kube-system").await?;
         let requests: Api<ProtectionRequest> = Api::namespaced(self.hub(), &namespace);
-        let requests = requests.list(&ListParams::default()).await.during("listing the zone's ProtectionRequests")?.items;
+        let requests = requests
+            .list(&ListParams::default())
+            .await
+            .during("listing the zone's ProtectionRequests")?
+            .items;
         let secrets: Api<Secret> = Api::namespaced(self.hub(), &namespace);
         let clusters = self.clusters(&namespace);
-        let looks = zone.spec.clusters.iter().map(|spec| probe::look(&secrets, &clusters, spec, &namespace, &namespace_uid, &self.needed));
-        let looks = try_join_all(looks).await.during("reading the zone's kubeconfig Secrets")?;
+        let looks = zone.spec.clusters.iter().map(|spec| {
+            probe::look(
+                &secrets,
+                &clusters,
+                spec,
+                &namespace,
+                &namespace_uid,
+                &self.needed,
+            )
+        });
+        let looks = try_join_all(looks)
+            .await
+            .during("reading the zone's kubeconfig Secrets")?;
         let mut clients = BTreeMap::new();
         let mut seen = Vec::new();
         for (cluster, client) in looks {
             clients.extend(client.map(|client| (cluster.name.clone(), client)));
             seen.push(cluster);
         }
-        let ports = requests.iter().filter_map(|r| r.status.as_ref()).map(|status| status.volumes.len()).sum();
-        Ok(Seen { observed: Observed { namespace_uid, hub_uid, requests: requests.len(), ports, clusters: seen, ..blank }, clients })
+        let ports = requests
+            .iter()
+            .filter_map(|r| r.status.as_ref())
+            .map(|status| status.volumes.len())
+            .sum();
+        Ok(Seen {
+            observed: Observed {
+                namespace_uid,
+                hub_uid,
+                requests: requests.len(),
+                ports,
+                clusters: seen,
+                ..blank
+            },
+            clients,
+        })
     }
 
     async fn act(&self, seen: &Seen, steps: &[Step]) -> Outcomes {
         let mut outcomes = Outcomes::default();
-        let owner = Owner { zone: &seen.observed.zone.name_any(), namespace_uid: &seen.observed.namespace_uid };
+        let owner = Owner {
+            zone: &seen.observed.zone.name_any(),
+            namespace_uid: &seen.observed.namespace_uid,
+        };
         for step in steps {
             match step {
                 Step::Claim(names) => outcomes.claims = self.claim(seen, &owner, names).await,
                 Step::GiveBack(name) => {
                     if let Some(client) = seen.clients.get(name) {
-                        let result = claim::give_back(client, &owner).await.map(|()| Claim::Free).map_err(|error| error.to_string());
+                        let result = claim::give_back(client, &owner)
+                            .await
+                            .map(|()| Claim::Free)
+                            .map_err(|error| error.to_string());
                         outcomes.claims.insert(name.clone(), result);
                     }
                 }
                 Step::ApplyCrds(_) | Step::Deploy(_) | Step::CreatePolicy => {}
             }
         }
-        let lost = outcomes.claims.values().any(|claim| *claim != Ok(Claim::Held));
+        let lost = outcomes
+            .claims
+            .values()
+            .any(|claim| *claim != Ok(Claim::Held));
         if lost && !seen.observed.deployed() {
             return outcomes;
         }
@@ -189,12 +281,21 @@ impl Zones {
         let sites: Vec<&Site> = steps
             .iter()
             .filter_map(|step| match step {
-                Step::ApplyCrds(Site::Cluster(name)) if outcomes.claims.get(name).is_some_and(|claim| *claim != Ok(Claim::Held)) => None,
+                Step::ApplyCrds(Site::Cluster(name))
+                    if outcomes
+                        .claims
+                        .get(name)
+                        .is_some_and(|claim| *claim != Ok(Claim::Held)) =>
+                {
+                    None
+                }
                 Step::ApplyCrds(site) => Some(site),
                 _ => None,
             })
             .collect();
-        for (site, crds, stack) in join_all(sites.iter().map(|site| self.provision(seen, site))).await {
+        for (site, crds, stack) in
+            join_all(sites.iter().map(|site| self.provision(seen, site))).await
+        {
             outcomes.crds.insert(site.clone(), crds);
             outcomes.stacks.extend(stack.map(|stack| (site, stack)));
         }
@@ -206,16 +307,26 @@ impl Zones {
 
     /// Claims clusters one after the other; as soon as one is not to be had, gives back what was
     /// claimed here.
-    async fn claim(&self, seen: &Seen, owner: &Owner<'_>, names: &[String]) -> BTreeMap<String, Result<Claim, String>> {
+    async fn claim(
+        &self,
+        seen: &Seen,
+        owner: &Owner<'_>,
+        names: &[String],
+    ) -> BTreeMap<String, Result<Claim, String>> {
         let mut results: BTreeMap<String, Result<Claim, String>> = BTreeMap::new();
         let mut taken = Vec::new();
         for name in names {
-            let Some(client) = seen.clients.get(name) else { continue };
+            let Some(client) = seen.clients.get(name) else {
+                continue;
+            };
             let result = tokio::time::timeout(SITE_LIMIT, claim::take(client, owner)).await;
             let (claim, new) = match result {
                 Ok(Ok((claim, new))) => (Ok(claim), new),
                 Ok(Err(error)) => (Err(error.to_string()), false),
-                Err(_) => (Err(format!("no answer within {} s", SITE_LIMIT.as_secs())), false),
+                Err(_) => (
+                    Err(format!("no answer within {} s", SITE_LIMIT.as_secs())),
+                    false,
+                ),
             };
             let held = claim == Ok(Claim::Held);
             results.insert(name.clone(), claim);
@@ -225,7 +336,10 @@ impl Zones {
             if !held {
                 if !seen.observed.deployed() {
                     for (name, client) in taken {
-                        let result = claim::give_back(client, owner).await.map(|()| Claim::Free).map_err(|error| error.to_string());
+                        let result = claim::give_back(client, owner)
+                            .await
+                            .map(|()| Claim::Free)
+                            .map_err(|error| error.to_string());
                         results.insert(name.clone(), result);
                     }
                 }
@@ -241,10 +355,14 @@ impl Zones {
             Site::Cluster(name) => seen.clients.get(name).cloned(),
         };
         let Some(client) = client else {
-            return (site.clone(), Crds::Failed("there is no client for it".into()), None);
+            return (
+                site.clone(),
+                Crds::Failed("there is no client for it".into()),
+                None,
+            );
         };
         let work = async {
-            let crds = crds::outcome(&client).await;
+            let crds = self.definitions.outcome(&client).await;
             if matches!(crds, Crds::Failed(_)) {
                 return (crds, None);
             }
@@ -253,23 +371,40 @@ impl Zones {
         };
         match tokio::time::timeout(SITE_LIMIT, work).await {
             Ok((crds, stack)) => (site.clone(), crds, stack),
-            Err(_) => (site.clone(), Crds::Failed(format!("not finished within {} s", SITE_LIMIT.as_secs())), None),
+            Err(_) => (
+                site.clone(),
+                Crds::Failed(format!("not finished within {} s", SITE_LIMIT.as_secs())),
+                None,
+            ),
         }
     }
 
-    fn manifests(&self, observed: &Observed, site: &Site) -> Result<Vec<serde_json::Value>, farshore_chart::ChartError> {
+    fn manifests(
+        &self,
+        observed: &Observed,
+        site: &Site,
+    ) -> Result<Vec<serde_json::Value>, farshore_chart::ChartError> {
         let zone = observed.zone.name_any();
         match site {
             Site::Hub => stack::manager(&zone, &observed.zone.namespace().unwrap_or_default()),
             Site::Cluster(name) => {
-                let facts = observed.clusters.iter().find(|c| c.name == *name).and_then(|c| c.probe.as_ref().ok());
+                let facts = observed
+                    .clusters
+                    .iter()
+                    .find(|c| c.name == *name)
+                    .and_then(|c| c.probe.as_ref().ok());
                 stack::workload(&zone, name, facts.is_some_and(|facts| facts.openshift))
             }
         }
     }
 
-    async fn finish(&self, zone: &ProtectionZone, conclusion: Conclusion) -> Result<Requeue, ReconcileError> {
-        self.tell(zone, &conclusion.status, &conclusion.notes).await?;
+    async fn finish(
+        &self,
+        zone: &ProtectionZone,
+        conclusion: Conclusion,
+    ) -> Result<Requeue, ReconcileError> {
+        self.tell(zone, &conclusion.status, &conclusion.notes)
+            .await?;
         let uid = zone.uid().unwrap_or_default();
         let now = self.process.clock.now();
         let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -277,7 +412,9 @@ impl Zones {
             failing.remove(&uid);
             return Ok(Requeue::After(again));
         }
-        let reason = conditions::get(&conclusion.status.conditions, types::READY).map(|c| c.reason.clone()).unwrap_or_default();
+        let reason = conditions::get(&conclusion.status.conditions, types::READY)
+            .map(|c| c.reason.clone())
+            .unwrap_or_default();
         let entry = failing.entry(uid).or_insert_with(|| (reason.clone(), now));
         if entry.0 != reason {
             *entry = (reason, now);

@@ -23,14 +23,21 @@ const WORKLOAD_RELEASE: &str = "site-recovery";
 
 /// The manager's manifests.
 pub fn manager(zone: &str, namespace: &str) -> Result<Vec<Value>, ChartError> {
-    let release = Release { name: MANAGER_RELEASE.into(), namespace: namespace.into() };
+    let release = Release {
+        name: MANAGER_RELEASE.into(),
+        namespace: namespace.into(),
+    };
     Chart::embedded(MANAGER_CONTROL_PLANE)?.render(&release, &json!({ "zone": { "name": zone } }))
 }
 
 /// A workload cluster's manifests.
 pub fn workload(zone: &str, cluster: &str, openshift: bool) -> Result<Vec<Value>, ChartError> {
-    let release = Release { name: WORKLOAD_RELEASE.into(), namespace: WORKLOAD_NAMESPACE.into() };
-    let values = json!({ "zone": { "name": zone }, "cluster": { "name": cluster }, "openshift": openshift });
+    let release = Release {
+        name: WORKLOAD_RELEASE.into(),
+        namespace: WORKLOAD_NAMESPACE.into(),
+    };
+    let values =
+        json!({ "zone": { "name": zone }, "cluster": { "name": cluster }, "openshift": openshift });
     Chart::embedded(WORKLOAD_CONTROL_PLANE)?.render(&release, &values)
 }
 
@@ -38,13 +45,27 @@ pub fn workload(zone: &str, cluster: &str, openshift: bool) -> Result<Vec<Value>
 pub fn granted() -> Result<BTreeSet<Permission>, ChartError> {
     let manifests = workload("zone", "cluster", false)?;
     let texts = |rule: &Value, field: &str| -> Vec<String> {
-        rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        rule[field]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
     };
     let mut granted = BTreeSet::new();
-    for rule in manifests.iter().filter_map(|m| m["rules"].as_array()).flatten() {
+    for rule in manifests
+        .iter()
+        .filter_map(|m| m["rules"].as_array())
+        .flatten()
+    {
         for group in texts(rule, "apiGroups") {
             for resource in texts(rule, "resources") {
-                granted.extend(texts(rule, "verbs").iter().map(|verb| Permission::new(&group, &resource, verb)));
+                granted.extend(
+                    texts(rule, "verbs")
+                        .iter()
+                        .map(|verb| Permission::new(&group, &resource, verb)),
+                );
             }
         }
     }
@@ -64,16 +85,29 @@ pub async fn install(client: &Client, manifests: Result<Vec<Value>, ChartError>)
     }
 }
 
-async fn try_install(client: &Client, manifests: &[Value]) -> Result<Vec<String>, (String, kube::Error)> {
+async fn try_install(
+    client: &Client,
+    manifests: &[Value],
+) -> Result<Vec<String>, (String, kube::Error)> {
     for manifest in manifests {
-        apply::ensure_value(&api(client, manifest), MANAGER, manifest).await.map_err(|error| (title(manifest), error))?;
+        apply::ensure_value(&api(client, manifest), MANAGER, manifest)
+            .await
+            .map_err(|error| (title(manifest), error))?;
     }
     let mut pending = Vec::new();
-    for manifest in manifests.iter().filter(|m| m.pointer("/spec/template").is_some()) {
+    for manifest in manifests
+        .iter()
+        .filter(|m| m.pointer("/spec/template").is_some())
+    {
         let failed = |error| (title(manifest), error);
-        match api(client, manifest).get_opt(name(manifest)).await.map_err(failed)? {
+        match api(client, manifest)
+            .get_opt(name(manifest))
+            .await
+            .map_err(failed)?
+        {
             Some(live) => {
-                let live = serde_json::to_value(live).map_err(|e| failed(kube::Error::SerdeError(e)))?;
+                let live =
+                    serde_json::to_value(live).map_err(|e| failed(kube::Error::SerdeError(e)))?;
                 pending.extend(rollout::pending(&live));
             }
             None => pending.push(format!("{} was deleted", title(manifest))),
@@ -86,8 +120,12 @@ async fn try_install(client: &Client, manifests: &[Value]) -> Result<Vec<String>
 pub async fn uninstall(client: &Client, manifests: &[Value], zone: &str) -> kube::Result<()> {
     for manifest in manifests.iter().rev() {
         let api = api(client, manifest);
-        let Some(live) = api.get_opt(name(manifest)).await? else { continue };
-        if live.labels().get(labels::ZONE).map(String::as_str) == Some(zone) && live.metadata.deletion_timestamp.is_none() {
+        let Some(live) = api.get_opt(name(manifest)).await? else {
+            continue;
+        };
+        if live.labels().get(labels::ZONE).map(String::as_str) == Some(zone)
+            && live.metadata.deletion_timestamp.is_none()
+        {
             apply::delete_if_present(&api, name(manifest)).await?;
         }
     }
@@ -111,7 +149,11 @@ fn api(client: &Client, manifest: &Value) -> Api<DynamicObject> {
         core if !core.contains('/') => ("", core),
         other => other.split_once('/').unwrap_or_default(),
     };
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, manifest["kind"].as_str().unwrap_or_default()));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
+        group,
+        version,
+        manifest["kind"].as_str().unwrap_or_default(),
+    ));
     match manifest["metadata"]["namespace"].as_str() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),

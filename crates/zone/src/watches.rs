@@ -9,14 +9,14 @@ use farshore_api::ProtectionZone;
 use farshore_api::meta::WORKLOAD_NAMESPACE;
 use farshore_runtime::remote::{self, Clusters};
 use farshore_runtime::{CancellationToken, Process, triggers};
-use futures::channel::mpsc;
 use futures::StreamExt;
+use futures::channel::mpsc;
 use futures::stream::{BoxStream, select_all};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 
 use crate::crds;
 
@@ -52,24 +52,38 @@ impl Watches {
         let known = Known::default();
         let (sender, receiver) = mpsc::unbounded();
         let all = known.clone();
-        let definitions = triggers::refs(
+        let definitions = triggers::refs_on_change(
             Api::<CustomResourceDefinition>::all(process.client.clone()),
             definitions(),
+            life,
             move |_| lock(&all).iter().map(reference).collect(),
             process.shutdown.clone(),
         );
         let others = known.clone();
-        let neighbours = triggers::refs(
+        let neighbours = triggers::refs_on_change(
             Api::<ProtectionZone>::all(process.client.clone()),
             watcher::Config::default(),
+            life,
             move |zone: &ProtectionZone| {
                 let (namespace, name) = (zone.namespace().unwrap_or_default(), zone.name_any());
-                lock(&others).iter().filter(|(ns, n)| *ns == namespace && *n != name).map(reference).collect()
+                lock(&others)
+                    .iter()
+                    .filter(|(ns, n)| *ns == namespace && *n != name)
+                    .map(reference)
+                    .collect()
             },
             process.shutdown.clone(),
         );
-        let watches = Self { process: process.clone(), known, sender, running: Mutex::default() };
-        (watches, select_all([receiver.boxed(), definitions, neighbours]).boxed())
+        let watches = Self {
+            process: process.clone(),
+            known,
+            sender,
+            running: Mutex::default(),
+        };
+        (
+            watches,
+            select_all([receiver.boxed(), definitions, neighbours]).boxed(),
+        )
     }
 
     /// Remembers a zone.
@@ -110,15 +124,34 @@ impl Watches {
         }
     }
 
-    fn streams(&self, zone: &ProtectionZone, clusters: &Clusters, stop: &CancellationToken) -> Vec<BoxStream<'static, ZoneRef>> {
+    fn streams(
+        &self,
+        zone: &ProtectionZone,
+        clusters: &Clusters,
+        stop: &CancellationToken,
+    ) -> Vec<BoxStream<'static, ZoneRef>> {
         let this = reference(&key(zone));
-        let names: BTreeSet<String> = zone.spec.clusters.iter().map(|c| c.kubeconfig_secret_ref.name.clone()).collect();
-        let secrets: Api<Secret> = Api::namespaced(self.process.client.clone(), &zone.namespace().unwrap_or_default());
+        let names: BTreeSet<String> = zone
+            .spec
+            .clusters
+            .iter()
+            .map(|c| c.kubeconfig_secret_ref.name.clone())
+            .collect();
+        let secrets: Api<Secret> = Api::namespaced(
+            self.process.client.clone(),
+            &zone.namespace().unwrap_or_default(),
+        );
         let to = this.clone();
         let kubeconfigs = triggers::refs(
             secrets,
             watcher::Config::default(),
-            move |secret: &Secret| if names.contains(&secret.name_any()) { vec![to.clone()] } else { Vec::new() },
+            move |secret: &Secret| {
+                if names.contains(&secret.name_any()) {
+                    vec![to.clone()]
+                } else {
+                    Vec::new()
+                }
+            },
             stop.clone(),
         );
         let mut streams = vec![kubeconfigs];
@@ -144,6 +177,15 @@ impl Watches {
         }
         streams
     }
+}
+
+/// What of an object matters when its status does not.
+fn life<K: Resource>(object: &K) -> String {
+    let meta = object.meta();
+    format!(
+        "{:?} {:?} {:?}",
+        meta.uid, meta.generation, meta.deletion_timestamp
+    )
 }
 
 fn key(zone: &ProtectionZone) -> (String, String) {

@@ -74,11 +74,16 @@ mod pairs {
 
     use super::Site;
 
-    pub fn serialize<T: Serialize, S: Serializer>(map: &BTreeMap<Site, T>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<T: Serialize, S: Serializer>(
+        map: &BTreeMap<Site, T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         map.iter().collect::<Vec<_>>().serialize(serializer)
     }
 
-    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Site, T>, D::Error> {
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<Site, T>, D::Error> {
         Ok(Vec::deserialize(deserializer)?.into_iter().collect())
     }
 }
@@ -110,9 +115,25 @@ pub fn paused(observed: &Observed, now: Timestamp) -> Conclusion {
         "ProtectionZone {namespace}/{zone} is not reconciled, not even when it is deleted, because spec.paused is true. It goes on when that is changed: kubectl -n {namespace} patch protectionzone {zone} --type=merge -p '{{\"spec\":{{\"paused\":false}}}}'"
     );
     let before = ready_reason(&status);
-    conditions::set(&mut status.conditions, types::READY, Truth::False, types::PAUSED, message.as_str(), status.observed_generation, now);
-    let notes = if before.as_deref() == Some(types::PAUSED) { Vec::new() } else { vec![Note::normal(types::PAUSED, message)] };
-    Conclusion { status, notes, again: Some(CYCLE) }
+    conditions::set(
+        &mut status.conditions,
+        types::READY,
+        Truth::False,
+        types::PAUSED,
+        message.as_str(),
+        status.observed_generation,
+        now,
+    );
+    let notes = if before.as_deref() == Some(types::PAUSED) {
+        Vec::new()
+    } else {
+        vec![Note::normal(types::PAUSED, message)]
+    };
+    Conclusion {
+        status,
+        notes,
+        again: Some(CYCLE),
+    }
 }
 
 fn ready_reason(status: &ProtectionZoneStatus) -> Option<String> {
@@ -155,13 +176,22 @@ struct Says {
 
 impl Says {
     fn new(truth: Truth, reason: &str, message: impl Into<String>) -> Self {
-        Self { truth, reason: reason.into(), message: message.into() }
+        Self {
+            truth,
+            reason: reason.into(),
+            message: message.into(),
+        }
     }
 }
 
 impl<'a> Writer<'a> {
     fn new(observed: &'a Observed, outcomes: &'a Outcomes, now: Timestamp) -> Self {
-        Self { observed, outcomes, now, old: observed.zone.status.clone().unwrap_or_default() }
+        Self {
+            observed,
+            outcomes,
+            now,
+            old: observed.zone.status.clone().unwrap_or_default(),
+        }
     }
 
     fn conclude(self) -> Conclusion {
@@ -170,7 +200,12 @@ impl<'a> Writer<'a> {
         let kept = self.observed.validated() && faults.iter().all(Fault::is_unknown);
         let fault = faults.iter().find(|f| !f.is_unknown()).or(faults.first());
 
-        let workloads: Vec<Site> = self.observed.clusters.iter().map(|c| Site::Cluster(c.name.clone())).collect();
+        let workloads: Vec<Site> = self
+            .observed
+            .clusters
+            .iter()
+            .map(|c| Site::Cluster(c.name.clone()))
+            .collect();
         // A zone in a namespace that it cannot use is not looked at any further.
         let parts = if workloads.is_empty() {
             Vec::new()
@@ -191,42 +226,90 @@ impl<'a> Writer<'a> {
             Says::new(Truth::True, types::VALIDATED, self.validated_message())
         } else {
             match (fault, unfinished) {
-                (Some(fault), _) => Says::new(Truth::False, &fault.reason, self.fault_message(&faults, fault)),
-                (None, Some((type_, says))) => Says::new(Truth::False, &says.reason, format!("{type_} is not True yet: {}", says.message)),
+                (Some(fault), _) => Says::new(
+                    Truth::False,
+                    &fault.reason,
+                    self.fault_message(&faults, fault),
+                ),
+                (None, Some((type_, says))) => Says::new(
+                    Truth::False,
+                    &says.reason,
+                    format!("{type_} is not True yet: {}", says.message),
+                ),
                 (None, None) => Says::new(Truth::True, types::VALIDATED, self.validated_message()),
             }
         };
         let ready = match (fault, unfinished) {
-            (Some(fault), _) => Says::new(Truth::False, &fault.reason, self.fault_message(&faults, fault)),
-            (None, Some((type_, says))) => Says::new(Truth::False, &says.reason, format!("{type_} is not True: {}", says.message)),
-            (None, None) => Says::new(Truth::True, types::READY, "both clusters are claimed, provisioned and running"),
+            (Some(fault), _) => Says::new(
+                Truth::False,
+                &fault.reason,
+                self.fault_message(&faults, fault),
+            ),
+            (None, Some((type_, says))) => Says::new(
+                Truth::False,
+                &says.reason,
+                format!("{type_} is not True: {}", says.message),
+            ),
+            (None, None) => Says::new(
+                Truth::True,
+                types::READY,
+                "both clusters are claimed, provisioned and running",
+            ),
         };
 
         let mut status = self.facts();
-        status.phase = Some(match (complete, self.observed.deployed(), fault.is_some()) {
-            (true, _, _) => ZonePhase::Ready,
-            (false, true, false) if !validated => ZonePhase::Deploying,
-            (false, true, _) => ZonePhase::Degraded,
-            (false, false, true) => ZonePhase::Failed,
-            (false, false, false) if self.claims_held() => ZonePhase::Deploying,
-            (false, false, false) => ZonePhase::Claiming,
-        });
+        status.phase = Some(
+            match (complete, self.observed.deployed(), fault.is_some()) {
+                (true, _, _) => ZonePhase::Ready,
+                (false, true, false) if !validated => ZonePhase::Deploying,
+                (false, true, _) => ZonePhase::Degraded,
+                (false, false, true) => ZonePhase::Failed,
+                (false, false, false) if self.claims_held() => ZonePhase::Deploying,
+                (false, false, false) => ZonePhase::Claiming,
+            },
+        );
         let mut notes = self.notes(&says_validated, &ready);
-        let all = std::iter::once((types::CLUSTERS_VALIDATED, says_validated)).chain(parts).chain([(types::READY, ready)]);
+        let all = std::iter::once((types::CLUSTERS_VALIDATED, says_validated))
+            .chain(parts)
+            .chain([(types::READY, ready)]);
         for (type_, says) in all {
-            conditions::set(&mut status.conditions, type_, says.truth, says.reason, says.message, status.observed_generation, self.now);
+            conditions::set(
+                &mut status.conditions,
+                type_,
+                says.truth,
+                says.reason,
+                says.message,
+                status.observed_generation,
+                self.now,
+            );
         }
         notes.extend(self.reverted());
-        let pending = self.outcomes.stacks.values().any(|s| matches!(s, Stack::Pending(_)));
+        let pending = self
+            .outcomes
+            .stacks
+            .values()
+            .any(|s| matches!(s, Stack::Pending(_)));
         let failed = fault.is_some()
-            || self.outcomes.stacks.values().any(|s| matches!(s, Stack::Failed(_)))
-            || self.outcomes.crds.values().any(|c| matches!(c, Crds::Failed(_)));
+            || self
+                .outcomes
+                .stacks
+                .values()
+                .any(|s| matches!(s, Stack::Failed(_)))
+            || self
+                .outcomes
+                .crds
+                .values()
+                .any(|c| matches!(c, Crds::Failed(_)));
         let again = match (complete, failed, pending) {
             (true, _, _) => Some(CYCLE),
             (false, false, true) => Some(ROLLOUT_LOOK),
             _ => None,
         };
-        Conclusion { status, notes, again }
+        Conclusion {
+            status,
+            notes,
+            again,
+        }
     }
 
     /// All that is wrong, the zone itself first, then the clusters in their order.
@@ -238,7 +321,13 @@ impl<'a> Writer<'a> {
         for cluster in &self.observed.clusters {
             match (&cluster.probe, self.claim(&cluster.name)) {
                 (Err(fault), _) => faults.push(fault.clone()),
-                (Ok(_), Some(Claim::Foreign { zone, namespace_uid })) => {
+                (
+                    Ok(_),
+                    Some(Claim::Foreign {
+                        zone,
+                        namespace_uid,
+                    }),
+                ) => {
                     faults.push(claimed(&cluster.name, &zone, &namespace_uid));
                 }
                 (Ok(_), _) => {}
@@ -257,7 +346,10 @@ impl<'a> Writer<'a> {
     }
 
     fn claims_held(&self) -> bool {
-        self.observed.clusters.iter().all(|c| self.claim(&c.name) == Some(Claim::Held))
+        self.observed
+            .clusters
+            .iter()
+            .all(|c| self.claim(&c.name) == Some(Claim::Held))
     }
 
     /// Status without phase and conditions of this cycle: what the clusters are.
@@ -266,7 +358,12 @@ impl<'a> Writer<'a> {
         let spec = &self.observed.zone.spec.clusters;
         let mut status = ProtectionZoneStatus {
             observed_generation: self.observed.zone.metadata.generation,
-            cluster_names: Some(spec.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(",")),
+            cluster_names: Some(
+                spec.iter()
+                    .map(|c| c.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(","),
+            ),
             protected_vms: count(self.observed.requests),
             ports_in_use: count(self.observed.ports),
             clusters: Vec::new(),
@@ -296,7 +393,10 @@ impl<'a> Writer<'a> {
                 },
             };
             let same = before.is_some_and(|before| !status_differs(before, &entry));
-            entry.last_probe_time = before.filter(|_| same).and_then(|b| b.last_probe_time.clone()).or_else(|| Some(Time(second(self.now))));
+            entry.last_probe_time = before
+                .filter(|_| same)
+                .and_then(|b| b.last_probe_time.clone())
+                .or_else(|| Some(Time(second(self.now))));
             status.clusters.push(entry);
             status.credentials.push(CredentialStatus {
                 cluster: cluster.name.clone(),
@@ -311,11 +411,23 @@ impl<'a> Writer<'a> {
         for cluster in &self.observed.clusters {
             let name = &cluster.name;
             if let Some(Err(why)) = self.outcomes.claims.get(name) {
-                return Says::new(Truth::False, "ClaimFailed", format!("the claim on cluster {name} was not written: {why}. It is tried again"));
+                return Says::new(
+                    Truth::False,
+                    "ClaimFailed",
+                    format!(
+                        "the claim on cluster {name} was not written: {why}. It is tried again"
+                    ),
+                );
             }
             match self.claim(name) {
                 Some(Claim::Held) => {}
-                Some(Claim::Free) => return Says::new(Truth::False, "NotClaimed", format!("cluster {name} is not claimed yet")),
+                Some(Claim::Free) => {
+                    return Says::new(
+                        Truth::False,
+                        "NotClaimed",
+                        format!("cluster {name} is not claimed yet"),
+                    );
+                }
                 Some(Claim::Terminating) => {
                     return Says::new(
                         Truth::False,
@@ -326,41 +438,91 @@ impl<'a> Writer<'a> {
                     );
                 }
                 Some(Claim::Foreign { zone, .. }) => {
-                    return Says::new(Truth::False, types::CLUSTER_ALREADY_CLAIMED, format!("cluster {name} is claimed by ProtectionZone {zone}"));
+                    return Says::new(
+                        Truth::False,
+                        types::CLUSTER_ALREADY_CLAIMED,
+                        format!("cluster {name} is claimed by ProtectionZone {zone}"),
+                    );
                 }
                 None => return self.unseen(name),
             }
         }
-        Says::new(Truth::True, "Held", format!("Namespace {WORKLOAD_NAMESPACE} of both clusters carries this zone's claim"))
+        Says::new(
+            Truth::True,
+            "Held",
+            format!("Namespace {WORKLOAD_NAMESPACE} of both clusters carries this zone's claim"),
+        )
     }
 
     /// Nothing is known of a cluster in this cycle.
     fn unseen(&self, cluster: &str) -> Says {
-        let fault = self.observed.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.probe.as_ref().err());
+        let fault = self
+            .observed
+            .clusters
+            .iter()
+            .find(|c| c.name == cluster)
+            .and_then(|c| c.probe.as_ref().err());
         let reason = fault.map_or(types::CLUSTER_UNREACHABLE, |f| f.reason.as_str());
-        Says::new(Truth::Unknown, reason, format!("cluster {cluster} could not be looked at; whatever runs there was left alone"))
+        Says::new(
+            Truth::Unknown,
+            reason,
+            format!("cluster {cluster} could not be looked at; whatever runs there was left alone"),
+        )
     }
 
     fn crds(&self) -> Says {
         let mut sites = vec![Site::Hub];
-        sites.extend(self.observed.clusters.iter().map(|c| Site::Cluster(c.name.clone())));
+        sites.extend(
+            self.observed
+                .clusters
+                .iter()
+                .map(|c| Site::Cluster(c.name.clone())),
+        );
         for site in &sites {
             match self.outcomes.crds.get(site) {
                 Some(Crds::Applied(_)) => {}
                 Some(Crds::Failed(why)) => {
-                    return Says::new(Truth::False, "ApplyFailed", format!("CustomResourceDefinitions of {site}: {why}. They are applied again"));
+                    return Says::new(
+                        Truth::False,
+                        "ApplyFailed",
+                        format!(
+                            "CustomResourceDefinitions of {site}: {why}. They are applied again"
+                        ),
+                    );
                 }
                 None => return self.untried(site),
             }
         }
-        Says::new(Truth::True, "Applied", "the CustomResourceDefinitions of all three clusters are as this version ships them")
+        Says::new(
+            Truth::True,
+            "Applied",
+            "the CustomResourceDefinitions of all three clusters are as this version ships them",
+        )
     }
 
     fn untried(&self, site: &Site) -> Says {
         match site {
-            Site::Cluster(name) if self.observed.clusters.iter().any(|c| c.name == *name && c.probe.is_err()) => self.unseen(name),
-            Site::Cluster(_) => Says::new(Truth::False, "Waiting", format!("nothing was done on {site}: it must be usable and claimed by this zone first")),
-            Site::Hub => Says::new(Truth::False, "Waiting", "nothing was done on the hub: both clusters must be usable and claimed first"),
+            Site::Cluster(name)
+                if self
+                    .observed
+                    .clusters
+                    .iter()
+                    .any(|c| c.name == *name && c.probe.is_err()) =>
+            {
+                self.unseen(name)
+            }
+            Site::Cluster(_) => Says::new(
+                Truth::False,
+                "Waiting",
+                format!(
+                    "nothing was done on {site}: it must be usable and claimed by this zone first"
+                ),
+            ),
+            Site::Hub => Says::new(
+                Truth::False,
+                "Waiting",
+                "nothing was done on the hub: both clusters must be usable and claimed first",
+            ),
         }
     }
 
@@ -369,9 +531,15 @@ impl<'a> Writer<'a> {
         for site in sites {
             match self.outcomes.stacks.get(site) {
                 Some(Stack::Running) => {}
-                Some(Stack::Pending(what)) => waiting.extend(what.iter().map(|w| format!("{w} ({site})"))),
+                Some(Stack::Pending(what)) => {
+                    waiting.extend(what.iter().map(|w| format!("{w} ({site})")))
+                }
                 Some(Stack::Failed(why)) => {
-                    return Says::new(Truth::False, types::HELM_INSTALL_FAILED, format!("the stack of {site} is not installed: {why}. It is tried again"));
+                    return Says::new(
+                        Truth::False,
+                        types::HELM_INSTALL_FAILED,
+                        format!("the stack of {site} is not installed: {why}. It is tried again"),
+                    );
                 }
                 None => return self.untried(site),
             }
@@ -379,10 +547,19 @@ impl<'a> Writer<'a> {
         if waiting.is_empty() {
             return Says::new(Truth::True, "Deployed", "installed and running");
         }
-        let first = sites.iter().find(|site| matches!(self.outcomes.stacks.get(site), Some(Stack::Pending(_))));
+        let first = sites
+            .iter()
+            .find(|site| matches!(self.outcomes.stacks.get(site), Some(Stack::Pending(_))));
         let command = first.map(|site| {
-            let namespace = if *site == Site::Hub { self.observed.namespace() } else { WORKLOAD_NAMESPACE };
-            format!("{} -n {namespace} get deployments,daemonsets,pods", site.kubectl())
+            let namespace = if *site == Site::Hub {
+                self.observed.namespace()
+            } else {
+                WORKLOAD_NAMESPACE
+            };
+            format!(
+                "{} -n {namespace} get deployments,daemonsets,pods",
+                site.kubectl()
+            )
         });
         Says::new(
             Truth::False,
@@ -400,15 +577,25 @@ impl<'a> Writer<'a> {
         let name = names::default_policy(self.observed.name());
         let namespace = self.observed.namespace();
         match &self.outcomes.policy {
-            Some(Policy::Ready) => Says::new(Truth::True, "Ready", format!("DRBDReplicationPolicy {name} is the default")),
+            Some(Policy::Ready) => Says::new(
+                Truth::True,
+                "Ready",
+                format!("DRBDReplicationPolicy {name} is the default"),
+            ),
             Some(Policy::NotDefault) => Says::new(
                 Truth::False,
                 "NotDefault",
-                format!("DRBDReplicationPolicy {namespace}/{name} has isDefault false, so nothing governs new ProtectionRequests. It is looked at again within 5 min. Change it with: kubectl -n {namespace} patch drbdreplicationpolicy {name} --type=merge -p '{{\"spec\":{{\"isDefault\":true}}}}'"),
+                format!(
+                    "DRBDReplicationPolicy {namespace}/{name} has isDefault false, so nothing governs new ProtectionRequests. It is looked at again within 5 min. Change it with: kubectl -n {namespace} patch drbdreplicationpolicy {name} --type=merge -p '{{\"spec\":{{\"isDefault\":true}}}}'"
+                ),
             ),
-            Some(Policy::Failed(why)) => {
-                Says::new(Truth::False, "CreateFailed", format!("DRBDReplicationPolicy {namespace}/{name} was not created: {why}. It is tried again"))
-            }
+            Some(Policy::Failed(why)) => Says::new(
+                Truth::False,
+                "CreateFailed",
+                format!(
+                    "DRBDReplicationPolicy {namespace}/{name} was not created: {why}. It is tried again"
+                ),
+            ),
             None => self.untried(&Site::Hub),
         }
     }
@@ -419,8 +606,12 @@ impl<'a> Writer<'a> {
 
     fn fault_message(&self, faults: &[Fault], first: &Fault) -> String {
         let zone = self.observed.name();
-        let known: Vec<&str> = std::iter::once(first).chain(faults.iter().filter(|f| *f != first)).map(|f| f.by.as_str()).collect();
-        let since = conditions::get(&self.old.conditions, types::READY).filter(|c| c.status == "False");
+        let known: Vec<&str> = std::iter::once(first)
+            .chain(faults.iter().filter(|f| *f != first))
+            .map(|f| f.by.as_str())
+            .collect();
+        let since =
+            conditions::get(&self.old.conditions, types::READY).filter(|c| c.status == "False");
         let since = words::moment(since.map_or(self.now, |c| c.last_transition_time.0));
         Wait {
             // The moment stands here: behind a list of causes it would seem to belong to the last.
@@ -436,13 +627,21 @@ impl<'a> Writer<'a> {
     /// Tells of transitions only.
     fn notes(&self, validated: &Says, ready: &Says) -> Vec<Note> {
         let mut notes = Vec::new();
-        for (type_, says) in [(types::CLUSTERS_VALIDATED, validated), (types::READY, ready)] {
+        for (type_, says) in [
+            (types::CLUSTERS_VALIDATED, validated),
+            (types::READY, ready),
+        ] {
             let before = conditions::get(&self.old.conditions, type_);
-            let changed = before.is_none_or(|c| c.status != says.truth.as_str() || c.reason != says.reason);
+            let changed =
+                before.is_none_or(|c| c.status != says.truth.as_str() || c.reason != says.reason);
             let fresh = !notes.iter().any(|n: &Note| n.reason == says.reason);
             if changed && fresh {
                 let waits = says.reason == types::ROLLOUT_PENDING;
-                notes.push(Note { warning: says.truth != Truth::True && !waits, reason: says.reason.clone(), message: says.message.clone() });
+                notes.push(Note {
+                    warning: says.truth != Truth::True && !waits,
+                    reason: says.reason.clone(),
+                    message: says.message.clone(),
+                });
             }
         }
         notes
@@ -466,7 +665,11 @@ impl<'a> Writer<'a> {
 
 /// Whether the cluster was not even asked.
 fn unread(fault: &Fault) -> bool {
-    [types::KUBECONFIG_SECRET_NOT_FOUND, types::KUBECONFIG_INVALID].contains(&fault.reason.as_str())
+    [
+        types::KUBECONFIG_SECRET_NOT_FOUND,
+        types::KUBECONFIG_INVALID,
+    ]
+    .contains(&fault.reason.as_str())
 }
 
 fn claimed(cluster: &str, zone: &str, namespace_uid: &str) -> Fault {

@@ -94,15 +94,30 @@ pub enum Claim {
 
 /// Reads the claim off the annotations of the product's namespace. The namespace UID decides;
 /// a zone name without one is somebody's all the same.
-pub fn claim(namespace_annotations: &BTreeMap<String, String>, terminating: bool, namespace_uid: &str) -> Claim {
-    let value = |key: &str| namespace_annotations.get(key).map(String::as_str).unwrap_or_default();
-    let (zone, uid) = (value(annotations::OWNER_ZONE), value(annotations::OWNER_ZONE_NAMESPACE_UID));
+pub fn claim(
+    namespace_annotations: &BTreeMap<String, String>,
+    terminating: bool,
+    namespace_uid: &str,
+) -> Claim {
+    let value = |key: &str| {
+        namespace_annotations
+            .get(key)
+            .map(String::as_str)
+            .unwrap_or_default()
+    };
+    let (zone, uid) = (
+        value(annotations::OWNER_ZONE),
+        value(annotations::OWNER_ZONE_NAMESPACE_UID),
+    );
     match (uid, zone) {
         ("", "") if terminating => Claim::Terminating,
         ("", "") => Claim::Free,
         (uid, _) if uid == namespace_uid && terminating => Claim::Terminating,
         (uid, _) if uid == namespace_uid => Claim::Held,
-        (uid, zone) => Claim::Foreign { zone: zone.into(), namespace_uid: uid.into() },
+        (uid, zone) => Claim::Foreign {
+            zone: zone.into(),
+            namespace_uid: uid.into(),
+        },
     }
 }
 
@@ -170,19 +185,30 @@ impl Observed {
     /// trouble, and what works is kept working.
     pub fn deployed(&self) -> bool {
         self.validated()
-            || self.zone.status.as_ref().and_then(|s| s.phase).is_some_and(|phase| {
-                matches!(phase, ZonePhase::Deploying | ZonePhase::Ready | ZonePhase::Degraded)
-            })
+            || self
+                .zone
+                .status
+                .as_ref()
+                .and_then(|s| s.phase)
+                .is_some_and(|phase| {
+                    matches!(
+                        phase,
+                        ZonePhase::Deploying | ZonePhase::Ready | ZonePhase::Degraded
+                    )
+                })
     }
 
     /// Whether the zone was called validated before.
     pub(crate) fn validated(&self) -> bool {
-        self.zone.status.as_ref().is_some_and(|s| crate::conditions::is_true(&s.conditions, conditions::CLUSTERS_VALIDATED))
+        self.zone.status.as_ref().is_some_and(|s| {
+            crate::conditions::is_true(&s.conditions, conditions::CLUSTERS_VALIDATED)
+        })
     }
 
     /// What stops the zone as a whole: its namespace, or clusters that are one and the same.
     pub(crate) fn zone_fault(&self) -> Option<Fault> {
-        namespace_fault(self.namespace(), self.name(), self.rival.as_deref()).or_else(|| self.same_cluster())
+        namespace_fault(self.namespace(), self.name(), self.rival.as_deref())
+            .or_else(|| self.same_cluster())
     }
 
     fn same_cluster(&self) -> Option<Fault> {
@@ -217,11 +243,19 @@ impl Observed {
 
 /// A zone lives in a namespace named `dr-<name>` and shares it with no other zone.
 pub fn namespace_fault(namespace: &str, zone: &str, rival: Option<&str>) -> Option<Fault> {
-    let fault = |by: String, command: String| Fault { reason: conditions::NAMESPACE_NOT_USABLE.into(), by, command };
-    let named = namespace.strip_prefix(ZONE_NAMESPACE_PREFIX).is_some_and(|rest| !rest.is_empty());
+    let fault = |by: String, command: String| Fault {
+        reason: conditions::NAMESPACE_NOT_USABLE.into(),
+        by,
+        command,
+    };
+    let named = namespace
+        .strip_prefix(ZONE_NAMESPACE_PREFIX)
+        .is_some_and(|rest| !rest.is_empty());
     if !named {
         return Some(fault(
-            format!("a ProtectionZone must be created in a namespace named dr-<name>, not in {namespace}"),
+            format!(
+                "a ProtectionZone must be created in a namespace named dr-<name>, not in {namespace}"
+            ),
             format!("kubectl create namespace {ZONE_NAMESPACE_PREFIX}{zone}"),
         ));
     }
@@ -234,9 +268,18 @@ pub fn namespace_fault(namespace: &str, zone: &str, rival: Option<&str>) -> Opti
 }
 
 /// Of several zones in a namespace, the one that has it: the oldest, then the first by name.
-pub fn holder<'a>(zones: impl IntoIterator<Item = &'a ProtectionZone>) -> Option<&'a ProtectionZone> {
+pub fn holder<'a>(
+    zones: impl IntoIterator<Item = &'a ProtectionZone>,
+) -> Option<&'a ProtectionZone> {
     zones.into_iter().min_by_key(|zone| {
-        (zone.metadata.creation_timestamp.as_ref().map(|t| t.0).unwrap_or(Timestamp::MAX), zone.metadata.name.clone())
+        (
+            zone.metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|t| t.0)
+                .unwrap_or(Timestamp::MAX),
+            zone.metadata.name.clone(),
+        )
     })
 }
 

@@ -8,13 +8,19 @@ pub fn plan(observed: &Observed) -> Vec<Step> {
     if observed.zone_fault().is_some() {
         return Vec::new();
     }
-    let usable: Vec<(&str, &Facts)> =
-        observed.clusters.iter().filter_map(|c| c.probe.as_ref().ok().map(|facts| (c.name.as_str(), facts))).collect();
+    let usable: Vec<(&str, &Facts)> = observed
+        .clusters
+        .iter()
+        .filter_map(|c| c.probe.as_ref().ok().map(|facts| (c.name.as_str(), facts)))
+        .collect();
     if !observed.deployed() {
         if usable.len() < observed.clusters.len() {
             return Vec::new();
         }
-        if usable.iter().any(|(_, facts)| matches!(facts.claim, Claim::Foreign { .. } | Claim::Terminating)) {
+        if usable
+            .iter()
+            .any(|(_, facts)| matches!(facts.claim, Claim::Foreign { .. } | Claim::Terminating))
+        {
             // What an earlier cycle claimed before it was cut short.
             return usable
                 .iter()
@@ -26,11 +32,16 @@ pub fn plan(observed: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
     // In the order of the clusters' own identity: two zones that want the same two clusters meet at
     // the same one first, so neither ends with half of what the other needs.
-    let mut free: Vec<(&str, &str)> =
-        usable.iter().filter(|(_, f)| f.claim == Claim::Free).map(|(name, f)| (f.uid.as_str(), *name)).collect();
+    let mut free: Vec<(&str, &str)> = usable
+        .iter()
+        .filter(|(_, f)| f.claim == Claim::Free)
+        .map(|(name, f)| (f.uid.as_str(), *name))
+        .collect();
     free.sort_unstable();
     if !free.is_empty() {
-        steps.push(Step::Claim(free.into_iter().map(|(_, name)| name.to_owned()).collect()));
+        steps.push(Step::Claim(
+            free.into_iter().map(|(_, name)| name.to_owned()).collect(),
+        ));
     }
     let mut sites = vec![Site::Hub];
     sites.extend(

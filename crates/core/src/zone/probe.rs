@@ -97,7 +97,16 @@ pub struct Looked {
 impl Looked {
     /// Nothing looked at yet.
     pub fn new(credential: Credential) -> Self {
-        Self { credential, version: None, denied: None, apis: None, scc: None, uid: None, nodes: None, claim: None }
+        Self {
+            credential,
+            version: None,
+            denied: None,
+            apis: None,
+            scc: None,
+            uid: None,
+            nodes: None,
+            claim: None,
+        }
     }
 }
 
@@ -123,11 +132,22 @@ pub struct Facts {
 
 /// Judges the probes of a cluster: what it is, or the first that did not pass. `secret` is
 /// `namespace/name` of its kubeconfig.
-pub fn judge(cluster: &str, namespace: &str, secret: &str, looked: &Looked) -> Result<Facts, Fault> {
-    let judge = Judge { cluster, namespace, secret };
+pub fn judge(
+    cluster: &str,
+    namespace: &str,
+    secret: &str,
+    looked: &Looked,
+) -> Result<Facts, Fault> {
+    let judge = Judge {
+        cluster,
+        namespace,
+        secret,
+    };
     match &looked.credential {
         Credential::Usable => {}
-        Credential::Missing(why) => return Err(judge.secret(reasons::KUBECONFIG_SECRET_NOT_FOUND, why)),
+        Credential::Missing(why) => {
+            return Err(judge.secret(reasons::KUBECONFIG_SECRET_NOT_FOUND, why));
+        }
         Credential::Invalid(why) => return Err(judge.secret(reasons::KUBECONFIG_INVALID, why)),
     }
     let server_version = judge.answer("GET /version", &looked.version)?.clone();
@@ -136,17 +156,31 @@ pub fn judge(cluster: &str, namespace: &str, secret: &str, looked: &Looked) -> R
     let Some(kubevirt) = apis.kubevirt.clone() else {
         return Err(Fault {
             reason: reasons::KUBEVIRT_NOT_INSTALLED.into(),
-            by: format!("cluster {cluster} does not serve VirtualMachines of kubevirt.io; only KubeVirt VMs can be protected"),
+            by: format!(
+                "cluster {cluster} does not serve VirtualMachines of kubevirt.io; only KubeVirt VMs can be protected"
+            ),
             command: format!("kubectl --context {cluster} api-resources --api-group=kubevirt.io"),
         });
     };
     if apis.openshift {
         judge.scc(judge.answer("GET SecurityContextConstraints privileged", &looked.scc)?)?;
     }
-    let uid = judge.answer("GET Namespace kube-system", &looked.uid)?.clone();
+    let uid = judge
+        .answer("GET Namespace kube-system", &looked.uid)?
+        .clone();
     let (nodes_ready, nodes_total) = *judge.answer("LIST Nodes", &looked.nodes)?;
-    let claim = judge.answer("GET Namespace trilio-site-recovery-system", &looked.claim)?.clone();
-    Ok(Facts { uid, server_version, kubevirt, openshift: apis.openshift, nodes_ready, nodes_total, claim })
+    let claim = judge
+        .answer("GET Namespace trilio-site-recovery-system", &looked.claim)?
+        .clone();
+    Ok(Facts {
+        uid,
+        server_version,
+        kubevirt,
+        openshift: apis.openshift,
+        nodes_ready,
+        nodes_total,
+        claim,
+    })
 }
 
 struct Judge<'a> {
@@ -157,23 +191,45 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn secret(&self, reason: &str, why: &str) -> Fault {
-        let Self { cluster, namespace, secret } = self;
-        Fault { reason: reason.into(), by: format!("cluster {cluster}: {why}"), command: format!("kubectl -n {namespace} get secret {secret}") }
+        let Self {
+            cluster,
+            namespace,
+            secret,
+        } = self;
+        Fault {
+            reason: reason.into(),
+            by: format!("cluster {cluster}: {why}"),
+            command: format!("kubectl -n {namespace} get secret {secret}"),
+        }
     }
 
     fn answer<'a, T>(&self, question: &str, answer: &'a Option<Answer<T>>) -> Result<&'a T, Fault> {
-        let Self { cluster, namespace, secret } = self;
-        let fault = |reason: &str, by: String, command: String| Err(Fault { reason: reason.into(), by, command });
+        let Self {
+            cluster,
+            namespace,
+            secret,
+        } = self;
+        let fault = |reason: &str, by: String, command: String| {
+            Err(Fault {
+                reason: reason.into(),
+                by,
+                command,
+            })
+        };
         match answer {
             Some(Answer::Given(value)) => Ok(value),
             Some(Answer::Unauthorized) => fault(
                 reasons::AUTHENTICATION_FAILED,
-                format!("the API server of cluster {cluster} does not accept the credential in Secret {namespace}/{secret} (401); it may have expired"),
+                format!(
+                    "the API server of cluster {cluster} does not accept the credential in Secret {namespace}/{secret} (401); it may have expired"
+                ),
                 format!("tsrctl zone-credential inspect -n {namespace} {secret}"),
             ),
             Some(Answer::Refused(why)) => fault(
                 reasons::INSUFFICIENT_PERMISSIONS,
-                format!("cluster {cluster} refuses {question} to the credential in Secret {namespace}/{secret}: {why}"),
+                format!(
+                    "cluster {cluster} refuses {question} to the credential in Secret {namespace}/{secret}: {why}"
+                ),
                 format!("kubectl --context {cluster} auth can-i --list"),
             ),
             Some(Answer::Silent(why)) => fault(
@@ -190,8 +246,14 @@ impl Judge<'_> {
     }
 
     fn permissions(&self, denied: &[Permission]) -> Result<(), Fault> {
-        let Some(first) = denied.first() else { return Ok(()) };
-        let Self { cluster, namespace, secret } = self;
+        let Some(first) = denied.first() else {
+            return Ok(());
+        };
+        let Self {
+            cluster,
+            namespace,
+            secret,
+        } = self;
         let names: Vec<String> = denied.iter().map(ToString::to_string).collect();
         Err(Fault {
             reason: reasons::INSUFFICIENT_PERMISSIONS.into(),
@@ -200,15 +262,25 @@ impl Judge<'_> {
                 words::count(denied.len(), "permission"),
                 words::list(&names)
             ),
-            command: format!("kubectl --context {cluster} auth can-i {} {}", first.verb, first.target()),
+            command: format!(
+                "kubectl --context {cluster} auth can-i {} {}",
+                first.verb,
+                first.target()
+            ),
         })
     }
 
     fn scc(&self, scc: &Scc) -> Result<(), Fault> {
-        let Self { cluster, namespace, secret } = self;
+        let Self {
+            cluster,
+            namespace,
+            secret,
+        } = self;
         let by = match (scc.exists, scc.usable) {
             (true, true) => return Ok(()),
-            (false, _) => format!("cluster {cluster} is OpenShift and has no SecurityContextConstraints privileged, under which the node agents run"),
+            (false, _) => format!(
+                "cluster {cluster} is OpenShift and has no SecurityContextConstraints privileged, under which the node agents run"
+            ),
             (true, false) => format!(
                 "cluster {cluster} is OpenShift and the credential in Secret {namespace}/{secret} may not use the SecurityContextConstraints privileged, so it cannot grant them to the node agents"
             ),
@@ -216,7 +288,9 @@ impl Judge<'_> {
         Err(Fault {
             reason: reasons::SCC_PREREQUISITES_MISSING.into(),
             by,
-            command: format!("kubectl --context {cluster} auth can-i use securitycontextconstraints/privileged"),
+            command: format!(
+                "kubectl --context {cluster} auth can-i use securitycontextconstraints/privileged"
+            ),
         })
     }
 }

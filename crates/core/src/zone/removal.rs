@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Claim, Fault, Site};
+use crate::Note;
 use crate::conditions::{self, Truth};
 use crate::words::{self, Wait};
-use crate::Note;
 
 /// How often what a removal waits for is looked at.
 const LOOK: Duration = Duration::from_secs(10);
@@ -69,18 +69,28 @@ pub struct Removal {
 /// not answer: their claim would stay behind unnoticed.
 pub fn remove(leaving: &Leaving, now: Timestamp) -> Removal {
     let zone = leaving.zone.metadata.name.as_deref().unwrap_or_default();
-    let namespace = leaving.zone.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = leaving
+        .zone
+        .metadata
+        .namespace
+        .as_deref()
+        .unwrap_or_default();
     let old = leaving.zone.status.clone().unwrap_or_default();
     let blocked = if leaving.requests > 0 {
         Some(Fault {
             reason: "ProtectionRequestsExist".into(),
-            by: format!("zone {zone} still has {}; unprotect them first", words::count(leaving.requests, "ProtectionRequest")),
+            by: format!(
+                "zone {zone} still has {}; unprotect them first",
+                words::count(leaving.requests, "ProtectionRequest")
+            ),
             command: format!("kubectl -n {namespace} get protectionrequests"),
         })
     } else if let Some((plural, n)) = leaving.unfinished.first() {
         Some(Fault {
             reason: "ObjectsExist".into(),
-            by: format!("zone {zone} still has {n} {plural} that its manager must finish; delete them first"),
+            by: format!(
+                "zone {zone} still has {n} {plural} that its manager must finish; delete them first"
+            ),
             command: format!("kubectl -n {namespace} get {plural}"),
         })
     } else {
@@ -99,7 +109,12 @@ pub fn remove(leaving: &Leaving, now: Timestamp) -> Removal {
     };
     match blocked {
         Some(fault) => wait(leaving, old, &fault, now),
-        None => Removal { steps: steps(leaving), status: deleting(leaving, old), notes: Vec::new(), again: None },
+        None => Removal {
+            steps: steps(leaving),
+            status: deleting(leaving, old),
+            notes: Vec::new(),
+            again: None,
+        },
     }
 }
 
@@ -113,21 +128,41 @@ fn steps(leaving: &Leaving) -> Vec<Step> {
         .map(|c| Step::Uninstall(Site::Cluster(c.name.clone())))
         .collect();
     steps.push(Step::Uninstall(Site::Hub));
-    steps.extend(leaving.clusters.iter().filter(|c| c.claim == Ok(Claim::Held)).map(|c| Step::Release(c.name.clone())));
+    steps.extend(
+        leaving
+            .clusters
+            .iter()
+            .filter(|c| c.claim == Ok(Claim::Held))
+            .map(|c| Step::Release(c.name.clone())),
+    );
     steps.push(Step::DropFinalizer);
     steps
 }
 
 fn deleting(leaving: &Leaving, old: ProtectionZoneStatus) -> ProtectionZoneStatus {
-    ProtectionZoneStatus { phase: Some(ZonePhase::Deleting), observed_generation: leaving.zone.metadata.generation, ..old }
+    ProtectionZoneStatus {
+        phase: Some(ZonePhase::Deleting),
+        observed_generation: leaving.zone.metadata.generation,
+        ..old
+    }
 }
 
 fn wait(leaving: &Leaving, old: ProtectionZoneStatus, fault: &Fault, now: Timestamp) -> Removal {
-    let since = leaving.zone.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
+    let since = leaving
+        .zone
+        .metadata
+        .deletion_timestamp
+        .as_ref()
+        .map_or(now, |t| t.0);
     let message = Wait {
         what: format!(
             "ProtectionZone {}/{} waits to be deleted since {}",
-            leaving.zone.metadata.namespace.as_deref().unwrap_or_default(),
+            leaving
+                .zone
+                .metadata
+                .namespace
+                .as_deref()
+                .unwrap_or_default(),
             leaving.zone.metadata.name.as_deref().unwrap_or_default(),
             words::moment(since)
         ),
@@ -137,9 +172,27 @@ fn wait(leaving: &Leaving, old: ProtectionZoneStatus, fault: &Fault, now: Timest
         command: fault.command.clone(),
     }
     .to_string();
-    let told = conditions::get(&old.conditions, types::READY).is_some_and(|c| c.reason == fault.reason);
+    let told =
+        conditions::get(&old.conditions, types::READY).is_some_and(|c| c.reason == fault.reason);
     let mut status = deleting(leaving, old);
-    conditions::set(&mut status.conditions, types::READY, Truth::False, &fault.reason, &message, status.observed_generation, now);
-    let notes = if told { Vec::new() } else { vec![Note::warning(&fault.reason, message)] };
-    Removal { steps: Vec::new(), status, notes, again: Some(LOOK) }
+    conditions::set(
+        &mut status.conditions,
+        types::READY,
+        Truth::False,
+        &fault.reason,
+        &message,
+        status.observed_generation,
+        now,
+    );
+    let notes = if told {
+        Vec::new()
+    } else {
+        vec![Note::warning(&fault.reason, message)]
+    };
+    Removal {
+        steps: Vec::new(),
+        status,
+        notes,
+        again: Some(LOOK),
+    }
 }

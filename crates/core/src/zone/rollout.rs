@@ -15,13 +15,17 @@ pub fn pending(live: &Value) -> Option<String> {
         metadata["namespace"].as_str().unwrap_or_default(),
         metadata["name"].as_str().unwrap_or_default()
     );
-    if number("/status/observedGeneration").unwrap_or(0) < number("/metadata/generation").unwrap_or(1) {
+    if number("/status/observedGeneration").unwrap_or(0)
+        < number("/metadata/generation").unwrap_or(1)
+    {
         return Some(format!("{name} has not been picked up yet"));
     }
     let (wanted, current, ready) = match kind {
-        "Deployment" => {
-            (number("/spec/replicas").unwrap_or(1), number("/status/updatedReplicas"), number("/status/availableReplicas"))
-        }
+        "Deployment" => (
+            number("/spec/replicas").unwrap_or(1),
+            number("/status/updatedReplicas"),
+            number("/status/availableReplicas"),
+        ),
         _ => (
             number("/status/desiredNumberScheduled").unwrap_or(0),
             number("/status/updatedNumberScheduled"),
@@ -30,7 +34,9 @@ pub fn pending(live: &Value) -> Option<String> {
     };
     let (current, ready) = (current.unwrap_or(0), ready.unwrap_or(0));
     if current < wanted {
-        return Some(format!("{name} has {current} of {wanted} pods of the new version"));
+        return Some(format!(
+            "{name} has {current} of {wanted} pods of the new version"
+        ));
     }
     (ready < wanted).then(|| format!("{name} has {ready} of {wanted} pods ready"))
 }
@@ -48,13 +54,48 @@ mod tests {
     #[test]
     fn a_rollout_waits_for_the_controller_the_new_pods_and_their_readiness() {
         let cases = [
-            ("Deployment", json!({}), json!({}), Some("Deployment ns/x has not been picked up yet")),
-            ("Deployment", json!({}), json!({ "observedGeneration": 1 }), Some("Deployment ns/x has not been picked up yet")),
-            ("Deployment", json!({ "replicas": 2 }), json!({ "observedGeneration": 2, "updatedReplicas": 1 }), Some("Deployment ns/x has 1 of 2 pods of the new version")),
-            ("Deployment", json!({}), json!({ "observedGeneration": 2, "updatedReplicas": 1 }), Some("Deployment ns/x has 0 of 1 pods ready")),
-            ("Deployment", json!({}), json!({ "observedGeneration": 2, "updatedReplicas": 1, "availableReplicas": 1 }), None),
-            ("DaemonSet", json!({}), json!({ "observedGeneration": 2, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberReady": 2 }), Some("DaemonSet ns/x has 2 of 3 pods ready")),
-            ("DaemonSet", json!({}), json!({ "observedGeneration": 2, "desiredNumberScheduled": 0 }), None),
+            (
+                "Deployment",
+                json!({}),
+                json!({}),
+                Some("Deployment ns/x has not been picked up yet"),
+            ),
+            (
+                "Deployment",
+                json!({}),
+                json!({ "observedGeneration": 1 }),
+                Some("Deployment ns/x has not been picked up yet"),
+            ),
+            (
+                "Deployment",
+                json!({ "replicas": 2 }),
+                json!({ "observedGeneration": 2, "updatedReplicas": 1 }),
+                Some("Deployment ns/x has 1 of 2 pods of the new version"),
+            ),
+            (
+                "Deployment",
+                json!({}),
+                json!({ "observedGeneration": 2, "updatedReplicas": 1 }),
+                Some("Deployment ns/x has 0 of 1 pods ready"),
+            ),
+            (
+                "Deployment",
+                json!({}),
+                json!({ "observedGeneration": 2, "updatedReplicas": 1, "availableReplicas": 1 }),
+                None,
+            ),
+            (
+                "DaemonSet",
+                json!({}),
+                json!({ "observedGeneration": 2, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberReady": 2 }),
+                Some("DaemonSet ns/x has 2 of 3 pods ready"),
+            ),
+            (
+                "DaemonSet",
+                json!({}),
+                json!({ "observedGeneration": 2, "desiredNumberScheduled": 0 }),
+                None,
+            ),
             ("ServiceAccount", json!({}), json!({}), None),
         ];
         for (kind, spec, status, expected) in cases {

@@ -36,7 +36,10 @@ fn fine(uid: &str, claim: Claim) -> Looked {
     Looked {
         version: Some(Answer::Given("v1.34.0".into())),
         denied: Some(Answer::Given(Vec::new())),
-        apis: Some(Answer::Given(Apis { kubevirt: Some("kubevirt.io/v1".into()), openshift: false })),
+        apis: Some(Answer::Given(Apis {
+            kubevirt: Some("kubevirt.io/v1".into()),
+            openshift: false,
+        })),
         scc: None,
         uid: Some(Answer::Given(uid.into())),
         nodes: Some(Answer::Given((2, 3))),
@@ -62,7 +65,14 @@ struct Case {
 
 impl Default for Case {
     fn default() -> Self {
-        Self { name: String::new(), east: BTreeMap::new(), west: BTreeMap::new(), was_ready: false, outcomes: None, hub_uid: "uid-hub".into() }
+        Self {
+            name: String::new(),
+            east: BTreeMap::new(),
+            west: BTreeMap::new(),
+            was_ready: false,
+            outcomes: None,
+            hub_uid: "uid-hub".into(),
+        }
     }
 }
 
@@ -89,7 +99,10 @@ fn observed(case: &Case) -> Observed {
         requests: 3,
         ports: 4,
         // West sorts before east by UID.
-        clusters: vec![cluster("east", looked("uid-b", &case.east)), cluster("west", looked("uid-a", &case.west))],
+        clusters: vec![
+            cluster("east", looked("uid-b", &case.east)),
+            cluster("west", looked("uid-a", &case.west)),
+        ],
     }
 }
 
@@ -98,12 +111,16 @@ fn success(observed: &Observed, steps: &[Step]) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for step in steps {
         match step {
-            Step::Claim(names) => outcomes.claims.extend(names.iter().map(|n| (n.clone(), Ok(Claim::Held)))),
+            Step::Claim(names) => outcomes
+                .claims
+                .extend(names.iter().map(|n| (n.clone(), Ok(Claim::Held)))),
             Step::GiveBack(name) => {
                 outcomes.claims.insert(name.clone(), Ok(Claim::Free));
             }
             Step::ApplyCrds(site) => {
-                outcomes.crds.insert(site.clone(), Crds::Applied(Vec::new()));
+                outcomes
+                    .crds
+                    .insert(site.clone(), Crds::Applied(Vec::new()));
             }
             Step::Deploy(site) => {
                 outcomes.stacks.insert(site.clone(), Stack::Running);
@@ -129,7 +146,10 @@ fn tell(case: &Case) -> String {
     let mut observed = observed(case);
     observed.zone.status = case.was_ready.then(ready);
     let steps = plan(&observed);
-    let outcomes = case.outcomes.clone().unwrap_or_else(|| success(&observed, &steps));
+    let outcomes = case
+        .outcomes
+        .clone()
+        .unwrap_or_else(|| success(&observed, &steps));
     let told = conclude(&observed, &outcomes, at(0));
     let mut out = String::new();
     writeln!(out, "## {}", case.name).unwrap();
@@ -138,21 +158,57 @@ fn tell(case: &Case) -> String {
     }
     writeln!(out, "phase     {}", told.status.phase.unwrap()).unwrap();
     for c in &told.status.conditions {
-        writeln!(out, "condition {}={} {}: {}", c.type_, c.status, c.reason, c.message).unwrap();
+        writeln!(
+            out,
+            "condition {}={} {}: {}",
+            c.type_, c.status, c.reason, c.message
+        )
+        .unwrap();
     }
     for c in &told.status.clusters {
-        writeln!(out, "cluster   {} reachable={} lease={} {}", c.name, c.reachable, c.lease_held, c.message.as_deref().unwrap_or_default()).unwrap();
+        writeln!(
+            out,
+            "cluster   {} reachable={} lease={} {}",
+            c.name,
+            c.reachable,
+            c.lease_held,
+            c.message.as_deref().unwrap_or_default()
+        )
+        .unwrap();
     }
     for note in &told.notes {
-        writeln!(out, "note      {} {}: {}", if note.warning { "Warning" } else { "Normal" }, note.reason, note.message).unwrap();
+        writeln!(
+            out,
+            "note      {} {}: {}",
+            if note.warning { "Warning" } else { "Normal" },
+            note.reason,
+            note.message
+        )
+        .unwrap();
     }
-    writeln!(out, "again     {}", told.again.map_or("by backoff".into(), |d| format!("{} s", d.as_secs()))).unwrap();
+    writeln!(
+        out,
+        "again     {}",
+        told.again
+            .map_or("by backoff".into(), |d| format!("{} s", d.as_secs()))
+    )
+    .unwrap();
 
     // The same world again: nothing new to say and nothing new to write.
     observed.zone.status = Some(told.status.clone());
     let again = conclude(&observed, &outcomes, at(600));
-    assert!(!crate::status_differs(&told.status, &again.status), "{}: {:#?} {:#?}", case.name, told.status, again.status);
-    let repeated: Vec<_> = again.notes.iter().filter(|n| n.reason != "CRDReverted").collect();
+    assert!(
+        !crate::status_differs(&told.status, &again.status),
+        "{}: {:#?} {:#?}",
+        case.name,
+        told.status,
+        again.status
+    );
+    let repeated: Vec<_> = again
+        .notes
+        .iter()
+        .filter(|n| n.reason != "CRDReverted")
+        .collect();
     assert!(repeated.is_empty(), "{}: {repeated:?}", case.name);
     out
 }
@@ -181,24 +237,41 @@ fn the_namespace_uid_decides_whose_a_claim_is() {
     let read = |zone: Option<&str>, uid: Option<&str>, terminating| {
         let mut all = BTreeMap::new();
         all.extend(zone.map(|v| (annotations::OWNER_ZONE.to_owned(), v.to_owned())));
-        all.extend(uid.map(|v| (annotations::OWNER_ZONE_NAMESPACE_UID.to_owned(), v.to_owned())));
+        all.extend(uid.map(|v| {
+            (
+                annotations::OWNER_ZONE_NAMESPACE_UID.to_owned(),
+                v.to_owned(),
+            )
+        }));
         claim(&all, terminating, "ours")
     };
-    let foreign = |zone: &str, uid: &str| Claim::Foreign { zone: zone.into(), namespace_uid: uid.into() };
+    let foreign = |zone: &str, uid: &str| Claim::Foreign {
+        zone: zone.into(),
+        namespace_uid: uid.into(),
+    };
     assert_eq!(read(None, None, false), Claim::Free);
     assert_eq!(read(Some("renamed"), Some("ours"), false), Claim::Held);
     assert_eq!(read(None, Some("ours"), false), Claim::Held);
-    assert_eq!(read(Some("metro1"), Some("theirs"), false), foreign("metro1", "theirs"));
+    assert_eq!(
+        read(Some("metro1"), Some("theirs"), false),
+        foreign("metro1", "theirs")
+    );
     assert_eq!(read(Some("metro1"), None, false), foreign("metro1", ""));
     assert_eq!(read(None, None, true), Claim::Terminating);
-    assert_eq!(read(Some("metro1"), Some("theirs"), true), foreign("metro1", "theirs"));
+    assert_eq!(
+        read(Some("metro1"), Some("theirs"), true),
+        foreign("metro1", "theirs")
+    );
 }
 
 #[test]
 fn a_namespace_must_begin_with_dr_and_belongs_to_the_oldest_zone() {
     assert_eq!(namespace_fault("dr-x", "z", None), None);
     for namespace in ["default", "dr-", "xdr-a"] {
-        assert!(namespace_fault(namespace, "z", None).is_some(), "{namespace}");
+        assert!(
+            namespace_fault(namespace, "z", None).is_some(),
+            "{namespace}"
+        );
     }
     let made = |name: &str, second: i64| {
         let mut zone = zone(None);
@@ -217,7 +290,10 @@ fn a_paused_zone_keeps_all_but_its_readiness() {
     let told = conclude::paused(&observed, at(0));
     assert_eq!(told.status.phase, Some(ZonePhase::Ready));
     let ready = crate::conditions::get(&told.status.conditions, conditions::READY).unwrap();
-    assert_eq!((ready.status.as_str(), ready.reason.as_str()), (Truth::False.as_str(), conditions::PAUSED));
+    assert_eq!(
+        (ready.status.as_str(), ready.reason.as_str()),
+        (Truth::False.as_str(), conditions::PAUSED)
+    );
     assert_eq!(told.notes.len(), 1);
     observed.zone.status = Some(told.status);
     assert_eq!(conclude::paused(&observed, at(60)).notes, []);
@@ -226,14 +302,45 @@ fn a_paused_zone_keeps_all_but_its_readiness() {
 #[test]
 fn openshift_must_have_an_scc_that_the_credential_may_use() {
     let judged = |scc: Option<Scc>| {
-        let apis = Apis { kubevirt: Some("kubevirt.io/v1".into()), openshift: true };
-        let looked = Looked { apis: Some(Answer::Given(apis)), scc: scc.map(Answer::Given), ..fine("u", Claim::Free) };
-        judge("east", "dr-metro1", "east-kubeconfig", &looked).map(|_| ()).map_err(|fault| fault.reason)
+        let apis = Apis {
+            kubevirt: Some("kubevirt.io/v1".into()),
+            openshift: true,
+        };
+        let looked = Looked {
+            apis: Some(Answer::Given(apis)),
+            scc: scc.map(Answer::Given),
+            ..fine("u", Claim::Free)
+        };
+        judge("east", "dr-metro1", "east-kubeconfig", &looked)
+            .map(|_| ())
+            .map_err(|fault| fault.reason)
     };
-    assert_eq!(judged(Some(Scc { exists: true, usable: true })), Ok(()));
-    assert_eq!(judged(Some(Scc { exists: false, usable: true })), Err("SCCPrerequisitesMissing".into()));
-    assert_eq!(judged(Some(Scc { exists: true, usable: false })), Err("SCCPrerequisitesMissing".into()));
-    assert_eq!(judged(None), Err("ClusterUnreachable".into()), "not asked is not known");
+    assert_eq!(
+        judged(Some(Scc {
+            exists: true,
+            usable: true
+        })),
+        Ok(())
+    );
+    assert_eq!(
+        judged(Some(Scc {
+            exists: false,
+            usable: true
+        })),
+        Err("SCCPrerequisitesMissing".into())
+    );
+    assert_eq!(
+        judged(Some(Scc {
+            exists: true,
+            usable: false
+        })),
+        Err("SCCPrerequisitesMissing".into())
+    );
+    assert_eq!(
+        judged(None),
+        Err("ClusterUnreachable".into()),
+        "not asked is not known"
+    );
 }
 
 #[test]
@@ -254,12 +361,24 @@ mod leaving {
     fn leaving(requests: usize, east: Result<Claim, Fault>, west: Result<Claim, Fault>) -> Leaving {
         let mut zone = zone(Some(ready()));
         zone.metadata.deletion_timestamp = Some(Time(at(-60)));
-        let cluster = |name: &str, claim| Cluster { name: name.into(), claim };
-        Leaving { zone, requests, unfinished: Vec::new(), clusters: vec![cluster("east", east), cluster("west", west)] }
+        let cluster = |name: &str, claim| Cluster {
+            name: name.into(),
+            claim,
+        };
+        Leaving {
+            zone,
+            requests,
+            unfinished: Vec::new(),
+            clusters: vec![cluster("east", east), cluster("west", west)],
+        }
     }
 
     fn unreachable() -> Fault {
-        Fault { reason: conditions::CLUSTER_UNREACHABLE.into(), by: "cluster west is silent".into(), command: "kubectl".into() }
+        Fault {
+            reason: conditions::CLUSTER_UNREACHABLE.into(),
+            by: "cluster west is silent".into(),
+            command: "kubectl".into(),
+        }
     }
 
     #[test]
@@ -281,9 +400,19 @@ mod leaving {
 
     #[test]
     fn what_runs_under_a_foreign_claim_is_not_touched() {
-        let foreign = Claim::Foreign { zone: "x".into(), namespace_uid: "y".into() };
+        let foreign = Claim::Foreign {
+            zone: "x".into(),
+            namespace_uid: "y".into(),
+        };
         let removal = remove(&leaving(0, Ok(foreign), Ok(Claim::Free)), at(0));
-        assert_eq!(removal.steps, [Step::Uninstall(Site::Cluster("west".into())), Step::Uninstall(Site::Hub), Step::DropFinalizer]);
+        assert_eq!(
+            removal.steps,
+            [
+                Step::Uninstall(Site::Cluster("west".into())),
+                Step::Uninstall(Site::Hub),
+                Step::DropFinalizer
+            ]
+        );
     }
 
     #[test]
@@ -291,10 +420,19 @@ mod leaving {
         let mut world = leaving(2, Ok(Claim::Held), Err(unreachable()));
         let reason = |world: &Leaving| {
             let removal = remove(world, at(0));
-            assert_eq!((removal.steps.len(), removal.notes.len(), removal.again), (0, 1, Some(Duration::from_secs(10))));
+            assert_eq!(
+                (removal.steps.len(), removal.notes.len(), removal.again),
+                (0, 1, Some(Duration::from_secs(10)))
+            );
             let mut told = world.zone.clone();
             told.status = Some(removal.status.clone());
-            let again = remove(&Leaving { zone: told, ..world.clone() }, at(10));
+            let again = remove(
+                &Leaving {
+                    zone: told,
+                    ..world.clone()
+                },
+                at(10),
+            );
             assert_eq!(again.notes, [], "told once");
             assert!(!crate::status_differs(&again.status, &removal.status));
             removal.notes[0].clone()
@@ -311,6 +449,11 @@ mod leaving {
         world.unfinished.clear();
         let note = reason(&world);
         assert_eq!(note.reason, "ClusterUnreachable");
-        assert!(note.message.contains("remove the finalizer siterecovery.trilio.io/zone-cleanup"), "{}", note.message);
+        assert!(
+            note.message
+                .contains("remove the finalizer siterecovery.trilio.io/zone-cleanup"),
+            "{}",
+            note.message
+        );
     }
 }

@@ -7,8 +7,15 @@ use crate::support::World;
 
 /// Installs the controller's own chart on the hub as its operator would.
 async fn install_chart(world: &World) {
-    let release = Release { name: "site-recovery".into(), namespace: "site-recovery-system".into() };
-    for manifest in Chart::embedded(PROTECTIONZONE_CONTROLLER).unwrap().render(&release, &json!({})).unwrap() {
+    let release = Release {
+        name: "site-recovery".into(),
+        namespace: "site-recovery-system".into(),
+    };
+    for manifest in Chart::embedded(PROTECTIONZONE_CONTROLLER)
+        .unwrap()
+        .render(&release, &json!({}))
+        .unwrap()
+    {
         world.make("hub", manifest).await;
     }
 }
@@ -19,7 +26,11 @@ async fn exact_user(world: &World, cluster: &str) -> String {
         .unwrap()
         .into_iter()
         .map(|p| {
-            let resource = if p.subresource.is_empty() { p.resource } else { format!("{}/{}", p.resource, p.subresource) };
+            let resource = if p.subresource.is_empty() {
+                p.resource
+            } else {
+                format!("{}/{}", p.resource, p.subresource)
+            };
             json!({"apiGroups": [p.group], "resources": [resource], "verbs": [p.verb]})
         })
         .collect();
@@ -43,19 +54,42 @@ async fn a_zone_is_provisioned_removed_and_denied_nothing_with_exactly_what_is_g
     install_chart(&world).await;
     for cluster in ["east", "west"] {
         let token = exact_user(&world, cluster).await;
-        world.kubeconfig("dr-metro1", cluster, cluster, &token).await;
+        world
+            .kubeconfig("dr-metro1", cluster, cluster, &token)
+            .await;
     }
     let account = "system:serviceaccount:site-recovery-system:protectionzone-controller";
-    let token = world.servers["hub"].issue_token(account, &["system:serviceaccounts", "system:serviceaccounts:site-recovery-system"]);
+    let token = world.servers["hub"].issue_token(
+        account,
+        &[
+            "system:serviceaccounts",
+            "system:serviceaccounts:site-recovery-system",
+        ],
+    );
     world.start(&token);
     world.served().await;
     world.zone("dr-metro1", "metro1", &["east", "west"]).await;
     world.ready().await;
     let zones: kube::Api<farshore_api::ProtectionZone> = world.api("hub", "dr-metro1");
     zones.delete("metro1", &Default::default()).await.unwrap();
-    world.until("the zone is gone", || async { zones.get_opt("metro1").await.unwrap().is_none().then_some(()) }).await;
+    world
+        .until("the zone is gone", || async {
+            zones
+                .get_opt("metro1")
+                .await
+                .unwrap()
+                .is_none()
+                .then_some(())
+        })
+        .await;
     for (name, server) in &world.servers {
-        let refused: Vec<String> = server.request_log().entries().iter().filter(|e| e.code == 403).map(ToString::to_string).collect();
+        let refused: Vec<String> = server
+            .request_log()
+            .entries()
+            .iter()
+            .filter(|e| e.code == 403)
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(refused, Vec::<String>::new(), "{name}");
     }
 }

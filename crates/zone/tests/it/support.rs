@@ -38,14 +38,28 @@ impl World {
         let mut servers = BTreeMap::new();
         let shutdown = CancellationToken::new();
         for (seed, name) in (1..).zip(["east", "hub", "west"]) {
-            let server = ApiServer::new(Options { name: name.into(), seed, rbac, ..Options::default() });
+            let server = ApiServer::new(Options {
+                name: name.into(),
+                seed,
+                rbac,
+                ..Options::default()
+            });
             drop(server.spawn(shutdown.clone()));
             servers.insert(name.to_owned(), server);
         }
-        let world = Self { servers, shutdown, kubelets: Arc::new(AtomicBool::new(true)) };
+        let world = Self {
+            servers,
+            shutdown,
+            kubelets: Arc::new(AtomicBool::new(true)),
+        };
         for name in ["east", "west"] {
-            for (kind, plural) in [("VirtualMachine", "virtualmachines"), ("VirtualMachineInstance", "virtualmachineinstances")] {
-                world.serve(name, "kubevirt.io", kind, plural, "Namespaced").await;
+            for (kind, plural) in [
+                ("VirtualMachine", "virtualmachines"),
+                ("VirtualMachineInstance", "virtualmachineinstances"),
+            ] {
+                world
+                    .serve(name, "kubevirt.io", kind, plural, "Namespaced")
+                    .await;
             }
             world.make(name, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("{name}-1")}})).await;
         }
@@ -53,7 +67,9 @@ impl World {
             world.namespace(namespace).await;
         }
         for name in ["east", "west"] {
-            world.kubeconfig("dr-metro1", name, name, &world.servers[name].admin_token()).await;
+            world
+                .kubeconfig("dr-metro1", name, name, &world.servers[name].admin_token())
+                .await;
         }
         world.run_kubelets();
         world
@@ -70,7 +86,10 @@ impl World {
     /// Waits until the hub serves ProtectionZones.
     pub async fn served(&self) {
         let zones: Api<ProtectionZone> = self.api("hub", "dr-metro1");
-        self.until("ProtectionZones are served", || async { zones.list(&Default::default()).await.ok().map(|_| ()) }).await;
+        self.until("ProtectionZones are served", || async {
+            zones.list(&Default::default()).await.ok().map(|_| ())
+        })
+        .await;
     }
 
     pub fn client(&self, cluster: &str) -> Client {
@@ -100,7 +119,10 @@ impl World {
             node: None,
             env: BTreeMap::new(),
             args: Vec::new(),
-            client: Client::new(self.servers["hub"].service(Some(token)), "site-recovery-system"),
+            client: Client::new(
+                self.servers["hub"].service(Some(token)),
+                "site-recovery-system",
+            ),
             connector: Connector::in_process(Arc::new(factory)),
             clock: Clock::virtual_from(start),
             shutdown: self.shutdown.clone(),
@@ -111,12 +133,25 @@ impl World {
     /// Creates an object from its manifest.
     pub async fn make(&self, cluster: &str, manifest: Value) -> DynamicObject {
         let api = self.dynamic(cluster, &manifest);
-        api.create(&PostParams::default(), &serde_json::from_value(manifest).unwrap()).await.unwrap()
+        api.create(
+            &PostParams::default(),
+            &serde_json::from_value(manifest).unwrap(),
+        )
+        .await
+        .unwrap()
     }
 
     pub fn dynamic(&self, cluster: &str, manifest: &Value) -> Api<DynamicObject> {
-        let (group, version) = manifest["apiVersion"].as_str().unwrap().rsplit_once('/').unwrap_or(("", "v1"));
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, manifest["kind"].as_str().unwrap()));
+        let (group, version) = manifest["apiVersion"]
+            .as_str()
+            .unwrap()
+            .rsplit_once('/')
+            .unwrap_or(("", "v1"));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
+            group,
+            version,
+            manifest["kind"].as_str().unwrap(),
+        ));
         match manifest["metadata"]["namespace"].as_str() {
             Some(namespace) => Api::namespaced_with(self.client(cluster), namespace, &resource),
             None => Api::all_with(self.client(cluster), &resource),
@@ -124,7 +159,11 @@ impl World {
     }
 
     pub async fn namespace(&self, name: &str) {
-        self.make("hub", json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        self.make(
+            "hub",
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        )
+        .await;
     }
 
     /// Makes a cluster serve a kind without a schema.
@@ -148,7 +187,8 @@ impl World {
 
     /// Writes the Secret `<name>-kubeconfig` for the server of `cluster`.
     pub async fn kubeconfig(&self, namespace: &str, name: &str, cluster: &str, token: &str) {
-        self.secret(namespace, name, &kubeconfig(cluster, token)).await;
+        self.secret(namespace, name, &kubeconfig(cluster, token))
+            .await;
     }
 
     pub async fn secret(&self, namespace: &str, name: &str, kubeconfig: &str) {
@@ -158,7 +198,13 @@ impl World {
             "stringData": {"kubeconfig": kubeconfig},
         });
         let api: Api<Secret> = self.api("hub", namespace);
-        api.patch(&format!("{name}-kubeconfig"), &PatchParams::apply("tester").force(), &Patch::Apply(&secret)).await.unwrap();
+        api.patch(
+            &format!("{name}-kubeconfig"),
+            &PatchParams::apply("tester").force(),
+            &Patch::Apply(&secret),
+        )
+        .await
+        .unwrap();
     }
 
     /// Creates a zone of these clusters, whose Secrets are named after them.
@@ -166,25 +212,46 @@ impl World {
         self.try_zone(namespace, name, clusters).await.unwrap()
     }
 
-    pub async fn try_zone(&self, namespace: &str, name: &str, clusters: &[&str]) -> kube::Result<ProtectionZone> {
-        let clusters: Vec<Value> =
-            clusters.iter().map(|c| json!({"name": c, "kubeconfigSecretRef": {"name": format!("{c}-kubeconfig")}})).collect();
+    pub async fn try_zone(
+        &self,
+        namespace: &str,
+        name: &str,
+        clusters: &[&str],
+    ) -> kube::Result<ProtectionZone> {
+        let clusters: Vec<Value> = clusters
+            .iter()
+            .map(|c| json!({"name": c, "kubeconfigSecretRef": {"name": format!("{c}-kubeconfig")}}))
+            .collect();
         let zone = json!({
             "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "ProtectionZone",
             "metadata": {"name": name, "namespace": namespace},
             "spec": {"clusters": clusters},
         });
         let api: Api<DynamicObject> = self.dynamic("hub", &zone);
-        let made = api.create(&PostParams::default(), &serde_json::from_value(zone).unwrap()).await?;
+        let made = api
+            .create(
+                &PostParams::default(),
+                &serde_json::from_value(zone).unwrap(),
+            )
+            .await?;
         Ok(serde_json::from_value(serde_json::to_value(made).unwrap()).unwrap())
     }
 
     pub async fn get_zone(&self, namespace: &str, name: &str) -> ProtectionZone {
-        self.api::<ProtectionZone>("hub", namespace).get(name).await.unwrap()
+        self.api::<ProtectionZone>("hub", namespace)
+            .get(name)
+            .await
+            .unwrap()
     }
 
     /// Waits until a zone is as `is` says.
-    pub async fn zone_until(&self, namespace: &str, name: &str, what: &str, is: impl Fn(&ProtectionZone) -> bool) -> ProtectionZone {
+    pub async fn zone_until(
+        &self,
+        namespace: &str,
+        name: &str,
+        what: &str,
+        is: impl Fn(&ProtectionZone) -> bool,
+    ) -> ProtectionZone {
         let result = tokio::time::timeout(LIMIT, async {
             loop {
                 let zone = self.get_zone(namespace, name).await;
@@ -196,26 +263,37 @@ impl World {
         });
         match result.await {
             Ok(zone) => zone,
-            Err(_) => panic!("{what} did not come; status {:#?}", self.get_zone(namespace, name).await.status),
+            Err(_) => panic!(
+                "{what} did not come; status {:#?}",
+                self.get_zone(namespace, name).await.status
+            ),
         }
     }
 
     /// Waits until a zone of `dr-metro1` named `metro1` is ready.
     pub async fn ready(&self) -> ProtectionZone {
-        self.zone_until("dr-metro1", "metro1", "Ready", |zone| status(zone, "Ready") == "True").await
+        self.zone_until("dr-metro1", "metro1", "Ready", |zone| {
+            status(zone, "Ready") == "True"
+        })
+        .await
     }
 
     /// Waits until a zone has ClustersValidated=False with this reason.
     pub async fn refused(&self, namespace: &str, name: &str, reason: &str) -> Condition {
         let is = |zone: &ProtectionZone| {
-            condition(zone, "ClustersValidated").is_some_and(|c| c.status == "False" && c.reason == reason)
+            condition(zone, "ClustersValidated")
+                .is_some_and(|c| c.status == "False" && c.reason == reason)
         };
         let zone = self.zone_until(namespace, name, reason, is).await;
         condition(&zone, "ClustersValidated").unwrap()
     }
 
     /// Polls until there is an answer.
-    pub async fn until<T, F: Future<Output = Option<T>>>(&self, what: &str, look: impl Fn() -> F) -> T {
+    pub async fn until<T, F: Future<Output = Option<T>>>(
+        &self,
+        what: &str,
+        look: impl Fn() -> F,
+    ) -> T {
         let result = tokio::time::timeout(LIMIT, async {
             loop {
                 if let Some(found) = look().await {
@@ -224,7 +302,16 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
         });
-        result.await.unwrap_or_else(|_| panic!("{what}: did not happen"))
+        result
+            .await
+            .unwrap_or_else(|_| panic!("{what}: did not happen"))
+    }
+
+    /// Lets a long time pass in which nothing is rolled out.
+    pub async fn pass(&self, time: Duration) {
+        let ran = self.kubelets.swap(false, Ordering::Relaxed);
+        tokio::time::sleep(time).await;
+        self.kubelets.store(ran, Ordering::Relaxed);
     }
 
     /// Annotations of the product's namespace on a workload cluster.
@@ -232,22 +319,36 @@ impl World {
         let api: Api<Namespace> = Api::all(self.client(cluster));
         let namespace = api.get_opt(WORKLOAD_NAMESPACE).await.unwrap()?;
         let value = |key: &str| namespace.annotations().get(key).cloned();
-        Some((value("siterecovery.trilio.io/owner-zone")?, value("siterecovery.trilio.io/owner-zone-namespace-uid")?))
+        Some((
+            value("siterecovery.trilio.io/owner-zone")?,
+            value("siterecovery.trilio.io/owner-zone-namespace-uid")?,
+        ))
     }
 
     pub async fn uid(&self, namespace: &str) -> String {
-        Api::<Namespace>::all(self.client("hub")).get(namespace).await.unwrap().uid().unwrap()
+        Api::<Namespace>::all(self.client("hub"))
+            .get(namespace)
+            .await
+            .unwrap()
+            .uid()
+            .unwrap()
     }
 
     pub async fn events(&self, namespace: &str) -> Vec<Event> {
-        self.api::<Event>("hub", namespace).list(&Default::default()).await.unwrap().items
+        self.api::<Event>("hub", namespace)
+            .list(&Default::default())
+            .await
+            .unwrap()
+            .items
     }
 
     /// Waits until an event with this reason exists; returns its text.
     pub async fn event(&self, namespace: &str, reason: &str) -> String {
         self.until(reason, || async {
             let all = self.events(namespace).await;
-            all.into_iter().find(|e| e.reason.as_deref() == Some(reason)).and_then(|e| e.note)
+            all.into_iter()
+                .find(|e| e.reason.as_deref() == Some(reason))
+                .and_then(|e| e.note)
         })
         .await
     }
@@ -265,9 +366,7 @@ impl World {
                 }
                 for client in &clients {
                     roll_out::<Deployment>(client, &|_| json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1})).await;
-                    let nodes = |_: &DaemonSet| {
-                        json!({"desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1, "numberReady": 1, "numberMisscheduled": 0})
-                    };
+                    let nodes = |_: &DaemonSet| json!({"desiredNumberScheduled": 1, "currentNumberScheduled": 1, "updatedNumberScheduled": 1, "numberReady": 1, "numberMisscheduled": 0});
                     roll_out::<DaemonSet>(client, &nodes).await;
                 }
             }
@@ -283,10 +382,19 @@ impl Drop for World {
 
 async fn roll_out<K>(client: &Client, status: &impl Fn(&K) -> Value)
 where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope> + Clone + Debug + serde::de::DeserializeOwned + serde::Serialize,
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + Debug
+        + serde::de::DeserializeOwned
+        + serde::Serialize,
 {
     // A server that is down has nothing to roll out.
-    let Ok(list) = Api::<K>::all(client.clone()).list(&Default::default()).await else { return };
+    let Ok(list) = Api::<K>::all(client.clone())
+        .list(&Default::default())
+        .await
+    else {
+        return;
+    };
     for object in list.items {
         let generation = object.meta().generation.unwrap();
         let live = serde_json::to_value(&object).unwrap();
@@ -296,7 +404,13 @@ where
         let mut status = status(&object);
         status["observedGeneration"] = generation.into();
         let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap());
-        let _gone = api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await;
+        let _gone = api
+            .patch_status(
+                &object.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(json!({ "status": status })),
+            )
+            .await;
     }
 }
 
@@ -316,7 +430,10 @@ pub fn status(zone: &ProtectionZone, type_: &str) -> String {
 }
 
 pub fn phase(zone: &ProtectionZone) -> &'static str {
-    zone.status.as_ref().and_then(|s| s.phase).map_or("", |p| p.as_str())
+    zone.status
+        .as_ref()
+        .and_then(|s| s.phase)
+        .map_or("", |p| p.as_str())
 }
 
 /// A ProtectionRequest of the zone's namespace.
