@@ -115,13 +115,15 @@ async fn start(place: &Place) -> anyhow::Result<(Arc<Lab>, CancellationToken)> {
         anyhow::bail!("a lab runs in {} already; stop it, or choose another folder with --dir", place.dir.display());
     }
     let shutdown = CancellationToken::new();
+    let clock = Clock::system();
+    let drawn = farshore_runtime::secret::generate(&clock, "lab").context("reading the system's source of randomness")?;
     let options = LabOptions {
         nodes: place.nodes.into(),
         dir: Some(place.dir.clone()),
         timings: sim::Timings::default(),
         drbd: drbd::Options::default(),
-        clock: Clock::system(),
-        seed: farshore_runtime::secret::seed(),
+        clock,
+        seed: u64::from_str_radix(&drawn[..16], 16)?,
     };
     let lab = Arc::new(Lab::start(options, shutdown.clone()).await.context("the lab could not start")?);
     tokio::spawn(control::serve(lab.clone(), control::socket(&place.dir), shutdown.clone()));
