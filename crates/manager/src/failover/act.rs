@@ -37,8 +37,11 @@ pub(super) async fn run(
 ) -> Result<(), Stopped> {
     // Flips do not depend on each other; everything else is one after the other.
     for chunk in steps.chunk_by(|a, b| matches!((a, b), (Step::Flip { .. }, Step::Flip { .. }))) {
-        stream::iter(chunk)
-            .map(|step| one(controller, seen, request, step))
+        let mut writes = Vec::with_capacity(chunk.len());
+        for step in chunk {
+            writes.push(one(controller, seen, request, step));
+        }
+        stream::iter(writes)
             .buffered(FLIPS)
             .try_collect::<Vec<()>>()
             .await?;

@@ -19,10 +19,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, PartialObjectMeta};
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt};
 
 use super::FailoverController;
+use crate::kubevirt;
 
 /// Everything that the decision needs. An error means that the hub did not answer; a workload
 /// cluster that does not answer is Unknown.
@@ -264,8 +265,7 @@ async fn standby(seen: &Observed, client: Client) -> Seen<BTreeSet<VmRef>> {
     let namespaces: BTreeSet<&str> = wanted.iter().map(|vm| vm.namespace.as_str()).collect();
     let mut there = BTreeSet::new();
     for namespace in namespaces {
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(client.clone(), namespace, &virtual_machine());
+        let api = kubevirt::vms(&client, namespace);
         let list = async { api.list_metadata(&ListParams::default()).await };
         match look_list(list, LOOK_LIMIT).await {
             Seen::Present(all) => there.extend(all.iter().map(
@@ -279,16 +279,6 @@ async fn standby(seen: &Observed, client: Client) -> Seen<BTreeSet<VmRef>> {
         }
     }
     Seen::Present(there)
-}
-
-fn virtual_machine() -> ApiResource {
-    ApiResource {
-        group: "kubevirt.io".into(),
-        version: "v1".into(),
-        api_version: "kubevirt.io/v1".into(),
-        kind: "VirtualMachine".into(),
-        plural: "virtualmachines".into(),
-    }
 }
 
 async fn look_one<K>(api: &Api<K>, name: &str) -> Seen<K>
