@@ -34,26 +34,42 @@ pub fn volumes(vm: &Value) -> Vec<Volume> {
 /// The volumes of a list as it stands in a VM.
 pub fn volumes_of(list: &[Value]) -> Vec<Volume> {
     list.iter()
-        .filter_map(|v| Some(Volume { name: v.get("name")?.as_str()?.into(), source: source(v) }))
+        .filter_map(|v| {
+            Some(Volume {
+                name: v.get("name")?.as_str()?.into(),
+                source: source(v),
+            })
+        })
         .collect()
 }
 
 fn source(volume: &Value) -> Source {
-    for (kind, key) in [("persistentVolumeClaim", "claimName"), ("dataVolume", "name")] {
-        let Some(source) = volume.get(kind) else { continue };
+    for (kind, key) in [
+        ("persistentVolumeClaim", "claimName"),
+        ("dataVolume", "name"),
+    ] {
+        let Some(source) = volume.get(kind) else {
+            continue;
+        };
         if source.get("hotpluggable").and_then(Value::as_bool) == Some(true) {
             return Source::Hotplugged;
         }
         let claim = source.get(key).and_then(Value::as_str).unwrap_or_default();
         return Source::Claim(claim.into());
     }
-    let kind = volume.as_object().and_then(|v| v.keys().find(|k| *k != "name"));
+    let kind = volume
+        .as_object()
+        .and_then(|v| v.keys().find(|k| *k != "name"));
     Source::Other(kind.cloned().unwrap_or_default())
 }
 
 /// An annotation of an object.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+    object
+        .get("metadata")?
+        .get("annotations")?
+        .get(key)?
+        .as_str()
 }
 
 /// Whether the VM shall not run: `running: false`, `runStrategy: Halted`, or neither is set.
@@ -80,7 +96,10 @@ pub fn remembered_run_state(vm: &Value) -> Option<String> {
         return annotation(vm, annotations::RUN_STRATEGY).map(Into::into);
     }
     let (field, value) = run_state(vm)?;
-    Some(format!("{field}:{}", value.as_str().map_or_else(|| value.to_string(), Into::into)))
+    Some(format!(
+        "{field}:{}",
+        value.as_str().map_or_else(|| value.to_string(), Into::into)
+    ))
 }
 
 /// Makes the VM stop; remembers what it did in the annotation `run-strategy`.
@@ -92,7 +111,11 @@ pub fn halt(vm: &mut Value) {
         annotate(vm, annotations::RUN_STRATEGY, Some(&before));
     }
     let running = run_state(vm).is_some_and(|(field, _)| field == "running");
-    let (field, value) = if running { ("running", json!(false)) } else { ("runStrategy", json!("Halted")) };
+    let (field, value) = if running {
+        ("running", json!(false))
+    } else {
+        ("runStrategy", json!("Halted"))
+    };
     set(vm, &["spec", field], value);
 }
 
@@ -101,11 +124,17 @@ pub fn halt(vm: &mut Value) {
 pub fn resume(vm: &mut Value) {
     let uses_running = run_state(vm).is_some_and(|(field, _)| field == "running");
     let remembered = annotation(vm, annotations::RUN_STRATEGY).map(str::to_owned);
-    let strategy = remembered.as_deref().and_then(|r| r.strip_prefix("runStrategy:"));
+    let strategy = remembered
+        .as_deref()
+        .and_then(|r| r.strip_prefix("runStrategy:"));
     if uses_running && strategy.is_none() {
         set(vm, &["spec", "running"], json!(true));
     } else {
-        set(vm, &["spec", "runStrategy"], json!(strategy.unwrap_or("Always")));
+        set(
+            vm,
+            &["spec", "runStrategy"],
+            json!(strategy.unwrap_or("Always")),
+        );
         remove(vm, &["spec", "running"]);
     }
     annotate(vm, annotations::RUN_STRATEGY, None);
@@ -129,7 +158,9 @@ pub fn label(object: &mut Value, key: &str, value: Option<&str>) {
 
 /// Sets a field, making the objects on the way.
 pub fn set(object: &mut Value, path: &[&str], value: Value) {
-    let Some((last, parents)) = path.split_last() else { return };
+    let Some((last, parents)) = path.split_last() else {
+        return;
+    };
     let mut at = object;
     for key in parents {
         if !at.is_object() {
@@ -153,7 +184,9 @@ pub fn remove(object: &mut Value, path: &[&str]) {
             }
         }
         [first, rest @ ..] => {
-            let Some(child) = object.get_mut(*first) else { return };
+            let Some(child) = object.get_mut(*first) else {
+                return;
+            };
             remove(child, rest);
             if child.as_object().is_some_and(Map::is_empty) {
                 remove(object, &[first]);
@@ -167,7 +200,11 @@ pub fn remove(object: &mut Value, path: &[&str]) {
 pub fn patch(old: &Value, new: &Value) -> Option<Value> {
     let mut patch = difference(old, new)?;
     if let Some(version) = old.pointer("/metadata/resourceVersion") {
-        set(&mut patch, &["metadata", "resourceVersion"], version.clone());
+        set(
+            &mut patch,
+            &["metadata", "resourceVersion"],
+            version.clone(),
+        );
     }
     Some(patch)
 }
@@ -237,7 +274,9 @@ mod tests {
         new["spec"]["list"] = json!([1, 2]);
         assert_eq!(
             patch(&old, &new),
-            Some(json!({"metadata": {"resourceVersion": "7", "labels": {"a": null, "c": "3"}}, "spec": {"list": [1, 2]}}))
+            Some(
+                json!({"metadata": {"resourceVersion": "7", "labels": {"a": null, "c": "3"}}, "spec": {"list": [1, 2]}})
+            )
         );
         assert_eq!(patch(&old, &old), None);
     }

@@ -37,11 +37,19 @@ impl Hub {
         let zone = process.required("ZONE_NAME")?.to_string();
         let namespace = process.namespace.clone();
         if namespace.is_empty() {
-            let text = format!("{} does not start: POD_NAMESPACE is unset; set it to the zone's namespace", process.name);
+            let text = format!(
+                "{} does not start: POD_NAMESPACE is unset; set it to the zone's namespace",
+                process.name
+            );
             return Err(ProcessError::new(text));
         }
         let clusters = Clusters::new(process, &namespace);
-        Ok(Self { process: process.clone(), zone, namespace, clusters })
+        Ok(Self {
+            process: process.clone(),
+            zone,
+            namespace,
+            clusters,
+        })
     }
 
     /// Objects of the zone's namespace.
@@ -55,13 +63,21 @@ impl Hub {
 
     /// Speaks as `controller` in events.
     pub fn recorder(&self, controller: &str) -> Recorder {
-        Recorder::new(self.process.client.clone(), controller, &self.process.identity, self.process.clock.clone())
+        Recorder::new(
+            self.process.client.clone(),
+            controller,
+            &self.process.identity,
+            self.process.clock.clone(),
+        )
     }
 
     /// The zone as it is now.
     pub async fn read_zone(&self) -> Result<Option<ProtectionZone>, ReconcileError> {
         let doing = format!("reading ProtectionZone {}/{}", self.namespace, self.zone);
-        self.api::<ProtectionZone>().get_opt(&self.zone).await.during(doing)
+        self.api::<ProtectionZone>()
+            .get_opt(&self.zone)
+            .await
+            .during(doing)
     }
 
     /// The zone, as soon as it exists; `None` at shutdown.
@@ -72,7 +88,9 @@ impl Hub {
                 Ok(Some(zone)) => return Some(zone),
                 found if !told => {
                     told = true;
-                    let why = found.err().map_or("it does not exist".into(), |e| e.to_string());
+                    let why = found
+                        .err()
+                        .map_or("it does not exist".into(), |e| e.to_string());
                     tracing::warn!(zone = self.zone, why, "waiting for the ProtectionZone");
                 }
                 _ => {}
@@ -101,7 +119,11 @@ pub struct Troubles(Arc<Mutex<BTreeMap<String, String>>>);
 impl Troubles {
     /// What went wrong for this object, if the last attempt failed.
     pub fn of(&self, name: &str) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
     }
 
     /// Remembers how an attempt ended. That somebody else wrote meanwhile is no trouble.

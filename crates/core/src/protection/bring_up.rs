@@ -33,11 +33,21 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
             "spec.sourceCluster was changed before the VM was Protected; set it back to {}",
             scene.target
         );
-        return scene.set(decision, condition::PROTECTED, Truth::False, "SourceClusterChanged", message);
+        return scene.set(
+            decision,
+            condition::PROTECTED,
+            Truth::False,
+            "SourceClusterChanged",
+            message,
+        );
     }
     if let Some((cluster, why)) = scene.unknown() {
         let told = scene.unreachable(format!("{what} stands still"), cluster, why);
-        let truth = (condition::PROTECTED, Truth::False, condition::CLUSTER_UNREACHABLE);
+        let truth = (
+            condition::PROTECTED,
+            Truth::False,
+            condition::CLUSTER_UNREACHABLE,
+        );
         return scene.wait(decision, truth, told);
     }
     let Seen::Present(machine) = &scene.s.vm else {
@@ -45,17 +55,39 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
             "VirtualMachine {} is gone from cluster {}; delete this request, or create the VM again from its disks",
             scene.vm, scene.source
         );
-        return scene.set(decision, condition::PROTECTED, Truth::False, condition::VM_NOT_FOUND, message);
+        return scene.set(
+            decision,
+            condition::PROTECTED,
+            Truth::False,
+            condition::VM_NOT_FOUND,
+            message,
+        );
     };
     let epoch = decision.status.role_epoch.unwrap_or(roles::FIRST_EPOCH);
     let volumes = decision.status.volumes.clone();
-    let health = health::of(&volumes, (scene.source, scene.s), (scene.target, scene.t), epoch);
+    let health = health::of(
+        &volumes,
+        (scene.source, scene.s),
+        (scene.target, scene.t),
+        epoch,
+    );
     let swapped = disks::is_swapped(machine, &volumes);
     let online = scene.seen.request.spec.sync_mode == SyncMode::Online;
     let at_rest = vm::is_halted(machine) && scene.s.vmi.is_absent();
 
-    hold_vm(scene, decision, machine, swapped || (online && !health::bound(scene.t)));
-    create(scene, decision, online || swapped || at_rest, swapped || at_rest, epoch);
+    hold_vm(
+        scene,
+        decision,
+        machine,
+        swapped || (online && !health::bound(scene.t)),
+    );
+    create(
+        scene,
+        decision,
+        online || swapped || at_rest,
+        swapped || at_rest,
+        epoch,
+    );
     decision.steps.extend(resource::changes(scene, epoch));
     decision.steps.extend(resource::reports(scene, &health));
     super::settled::progress(scene, decision, &health);
@@ -72,7 +104,13 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
     }
     let moved = swapped && vm::annotation(machine, annotations::RESTART).is_none();
     let standby = !scene.t.vm.is_absent() && health::frontend_ready(scene.t);
-    phase(scene, decision, &health, synced && moved && standby, machine);
+    phase(
+        scene,
+        decision,
+        &health,
+        synced && moved && standby,
+        machine,
+    );
 }
 
 /// Marks the VM as protected and, unless it may run, stops it.
@@ -94,8 +132,16 @@ fn hold_vm(scene: &Scene, decision: &mut Decision, machine: &Value, may_run: boo
         }
     }
     if let Some(patch) = vm::patch(machine, &new) {
-        let purpose = if stop { "stop it for the first sync" } else { "mark it as protected" };
-        decision.steps.push(Step::PatchVm { cluster: scene.source.into(), purpose, patch });
+        let purpose = if stop {
+            "stop it for the first sync"
+        } else {
+            "mark it as protected"
+        };
+        decision.steps.push(Step::PatchVm {
+            cluster: scene.source.into(),
+            purpose,
+            patch,
+        });
     }
 }
 
@@ -104,15 +150,24 @@ fn create(scene: &Scene, decision: &mut Decision, target: bool, source: bool, ep
     let volumes = decision.status.volumes.clone();
     for (index, volume) in volumes.iter().enumerate() {
         let view = resource::drbd_volume(scene, index, volume);
-        if !scene.seen.drbd_volumes.iter().any(|v| v.metadata.name == view.metadata.name) {
-            decision.steps.push(Step::CreateDrbdVolume { volume: Box::new(view) });
+        if !scene
+            .seen
+            .drbd_volumes
+            .iter()
+            .any(|v| v.metadata.name == view.metadata.name)
+        {
+            decision.steps.push(Step::CreateDrbdVolume {
+                volume: Box::new(view),
+            });
         }
     }
     if !target {
         return;
     }
     if scene.t.namespace.is_absent() {
-        decision.steps.push(Step::CreateNamespace { cluster: scene.target.into() });
+        decision.steps.push(Step::CreateNamespace {
+            cluster: scene.target.into(),
+        });
     }
     if scene.s.secret.is_absent() || scene.t.secret.is_absent() {
         decision.steps.push(Step::ShareSecret);
@@ -126,14 +181,19 @@ fn create(scene: &Scene, decision: &mut Decision, target: bool, source: bool, ep
             && let Some(new) = resource::new(scene, &volumes, which, epoch)
         {
             let resource = Box::new(new);
-            decision.steps.push(Step::CreateResource { cluster: cluster.into(), resource });
+            decision.steps.push(Step::CreateResource {
+                cluster: cluster.into(),
+                resource,
+            });
         }
     }
 }
 
 /// Moves the VM onto its replicated disks and starts it again if it ran, in one write.
 fn move_vm(scene: &Scene, decision: &mut Decision, machine: &Value) {
-    let Some(node) = health::node(scene.s) else { return };
+    let Some(node) = health::node(scene.s) else {
+        return;
+    };
     let mut new = machine.clone();
     disks::mark(&mut new, &scene.owner(), &scene.labels());
     disks::swap(&mut new, &decision.status.volumes, node);
@@ -143,19 +203,30 @@ fn move_vm(scene: &Scene, decision: &mut Decision, machine: &Value) {
     }
     if let Some(patch) = vm::patch(machine, &new) {
         // One write for the VM: a patch that only marks it would make this one stale.
-        decision.steps.retain(|s| !matches!(s, Step::PatchVm { .. }));
+        decision
+            .steps
+            .retain(|s| !matches!(s, Step::PatchVm { .. }));
         let purpose = "move it to its replicated disks";
-        decision.steps.push(Step::PatchVm { cluster: scene.source.into(), purpose, patch });
+        decision.steps.push(Step::PatchVm {
+            cluster: scene.source.into(),
+            purpose,
+            patch,
+        });
     }
 }
 
 fn make_standby(scene: &Scene, decision: &mut Decision, machine: &Value) {
-    let (Some(here), Some(there)) = (health::node(scene.s), health::node(scene.t)) else { return };
+    let (Some(here), Some(there)) = (health::node(scene.s), health::node(scene.t)) else {
+        return;
+    };
     let volumes = &decision.status.volumes;
     let mut source = machine.clone();
     disks::swap(&mut source, volumes, here);
     let vm = disks::standby(&source, volumes, there, &scene.owner(), &scene.labels());
-    decision.steps.push(Step::CreateVm { cluster: scene.target.into(), vm });
+    decision.steps.push(Step::CreateVm {
+        cluster: scene.target.into(),
+        vm,
+    });
 }
 
 /// Where the protection stands, and what it waits for.
@@ -167,15 +238,26 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, done: bool, ma
                 "DRBDResource {}/{} exists on clusters {} and {}",
                 scene.vm.namespace, scene.resource, scene.source, scene.target
             );
-            scene.set(decision, condition::DRBD_CREATED, Truth::True, "Created", text);
+            scene.set(
+                decision,
+                condition::DRBD_CREATED,
+                Truth::True,
+                "Created",
+                text,
+            );
         }
         _ => {
             let told = waiting_to_create(scene, machine);
-            scene.wait(decision, (condition::DRBD_CREATED, Truth::False, WORKING), told);
+            scene.wait(
+                decision,
+                (condition::DRBD_CREATED, Truth::False, WORKING),
+                told,
+            );
         }
     }
     let both_connected = [s, t].into_iter().all(|r| {
-        r.and_then(|r| r.status.as_ref()).and_then(|s| s.connection_state)
+        r.and_then(|r| r.status.as_ref())
+            .and_then(|s| s.connection_state)
             == Some(ConnectionState::Connected)
     });
     let creating = decision.status.phase == Some(ProtectionPhase::CreatingDRBD);
@@ -183,27 +265,32 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, done: bool, ma
         decision.status.phase = Some(ProtectionPhase::Syncing);
     }
     if done && !creating {
-        decision.status.phase = Some(ProtectionPhase::Protected);
-        let text = format!(
-            "the first full copy of VirtualMachine {} on cluster {} is verified on both sides",
-            scene.vm, scene.target
-        );
-        return scene.set(decision, condition::PROTECTED, Truth::True, "FullSync", text);
+        return super::settled::is_protected(scene, decision);
     }
     let told = waiting_to_protect(scene, decision, health, machine);
-    let reason = if s.is_none() || t.is_none() { WORKING } else { condition::INITIAL_SYNC };
+    let reason = if s.is_none() || t.is_none() {
+        WORKING
+    } else {
+        condition::INITIAL_SYNC
+    };
     scene.wait(decision, (condition::PROTECTED, Truth::False, reason), told);
 }
 
 fn waiting_to_create(scene: &Scene, machine: &Value) -> Wait<'static> {
     let stopping = !vm::is_halted(machine) || !scene.s.vmi.is_absent();
     let by = if stopping {
-        format!("VirtualMachine {} still runs on cluster {}", scene.vm, scene.source)
+        format!(
+            "VirtualMachine {} still runs on cluster {}",
+            scene.vm, scene.source
+        )
     } else {
         "they are being created".into()
     };
     Wait {
-        what: format!("the DRBDResources of VirtualMachine {} do not exist", scene.vm),
+        what: format!(
+            "the DRBDResources of VirtualMachine {} do not exist",
+            scene.vm
+        ),
         by,
         since: None,
         next: "They are created as soon as the VM has stopped, so that nothing writes beside DRBD",
@@ -253,7 +340,11 @@ fn waiting_to_protect(
     }
     for (cluster, side) in [(scene.source, scene.s), (scene.target, scene.t)] {
         if !health::frontend_ready(side) {
-            let first = decision.status.volumes.first().map(|v| names::frontend_pvc(&v.pvc));
+            let first = decision
+                .status
+                .volumes
+                .first()
+                .map(|v| names::frontend_pvc(&v.pvc));
             return tell(
                 format!(
                     "PersistentVolumeClaim {}/{} (cluster {cluster}) is not ready",

@@ -15,8 +15,11 @@ use crate::vm::{self, Source};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Annotations that belong to one cluster's tools, or to us, and are not copied to the standby.
-const LOCAL_ANNOTATIONS: [&str; 3] =
-    ["kubectl.kubernetes.io/", "kubevirt.io/", "siterecovery.trilio.io/"];
+const LOCAL_ANNOTATIONS: [&str; 3] = [
+    "kubectl.kubernetes.io/",
+    "kubevirt.io/",
+    "siterecovery.trilio.io/",
+];
 const LOCAL_LABELS: &str = "siterecovery.trilio.io/";
 
 /// Content of the annotation `original-volumes`.
@@ -44,10 +47,18 @@ fn keep_originals(vm: &mut Value, originals: &Originals) {
 
 /// The volumes of a VM as they are without protection.
 pub fn unprotected_volumes(vm: &Value) -> Vec<vm::Volume> {
-    let originals = originals(vm).map(|o| vm::volumes_of(&o.volumes)).unwrap_or_default();
+    let originals = originals(vm)
+        .map(|o| vm::volumes_of(&o.volumes))
+        .unwrap_or_default();
     vm::volumes(vm)
         .into_iter()
-        .map(|v| originals.iter().find(|o| o.name == v.name).cloned().unwrap_or(v))
+        .map(|v| {
+            originals
+                .iter()
+                .find(|o| o.name == v.name)
+                .cloned()
+                .unwrap_or(v)
+        })
         .collect()
 }
 
@@ -61,7 +72,11 @@ pub fn mark(vm: &mut Value, owner: &str, marks: &BTreeMap<String, String>) {
 
 /// Removes every mark.
 fn unmark(vm: &mut Value) {
-    for key in [annotations::PROTECTED_BY, annotations::SOURCE_HASH, annotations::CREATED_BY] {
+    for key in [
+        annotations::PROTECTED_BY,
+        annotations::SOURCE_HASH,
+        annotations::CREATED_BY,
+    ] {
         vm::annotate(vm, key, None);
     }
     for key in [labels::ZONE, labels::PROTECTION_REQUEST] {
@@ -84,7 +99,9 @@ pub fn is_swapped(vm: &Value, replicated: &[ProtectedVolume]) -> bool {
     let volumes = vm::volumes(vm);
     replicated.iter().all(|r| {
         let frontend = Source::Claim(names::frontend_pvc(&r.pvc));
-        volumes.iter().any(|v| v.name == r.name && v.source == frontend)
+        volumes
+            .iter()
+            .any(|v| v.name == r.name && v.source == frontend)
     })
 }
 
@@ -93,7 +110,9 @@ pub fn is_swapped_in_part(vm: &Value, replicated: &[ProtectedVolume]) -> bool {
     let volumes = vm::volumes(vm);
     replicated.iter().any(|r| {
         let frontend = Source::Claim(names::frontend_pvc(&r.pvc));
-        volumes.iter().any(|v| v.name == r.name && v.source == frontend)
+        volumes
+            .iter()
+            .any(|v| v.name == r.name && v.source == frontend)
     })
 }
 
@@ -103,9 +122,10 @@ pub fn swap(vm: &mut Value, replicated: &[ProtectedVolume], node: &str) {
     let mut claims = Vec::new();
     if let Some(Value::Array(volumes)) = vm.pointer_mut("/spec/template/spec/volumes") {
         for volume in volumes {
-            let Some(r) = replicated.iter().find(|r| volume["name"] == json!(r.name)) else { continue };
-            let frontend =
-                json!({"name": r.name, "persistentVolumeClaim": {"claimName": names::frontend_pvc(&r.pvc)}});
+            let Some(r) = replicated.iter().find(|r| volume["name"] == json!(r.name)) else {
+                continue;
+            };
+            let frontend = json!({"name": r.name, "persistentVolumeClaim": {"claimName": names::frontend_pvc(&r.pvc)}});
             claims.push(r.pvc.clone());
             if *volume != frontend {
                 kept.volumes.retain(|k| k["name"] != volume["name"]);
@@ -114,7 +134,9 @@ pub fn swap(vm: &mut Value, replicated: &[ProtectedVolume], node: &str) {
         }
     }
     take_templates(vm, &claims, &mut kept);
-    let selector = vm.pointer("/spec/template/spec/nodeSelector").and_then(|s| s.get(HOSTNAME));
+    let selector = vm
+        .pointer("/spec/template/spec/nodeSelector")
+        .and_then(|s| s.get(HOSTNAME));
     if let Some(before) = selector.and_then(Value::as_str).filter(|s| *s != node) {
         kept.hostname = Some(before.into());
     }
@@ -124,9 +146,14 @@ pub fn swap(vm: &mut Value, replicated: &[ProtectedVolume], node: &str) {
 
 /// Removes the templates of swapped volumes: they would make the disk anew.
 fn take_templates(vm: &mut Value, claims: &[String], kept: &mut Originals) {
-    let Some(Value::Array(templates)) = vm.pointer_mut("/spec/dataVolumeTemplates") else { return };
+    let Some(Value::Array(templates)) = vm.pointer_mut("/spec/dataVolumeTemplates") else {
+        return;
+    };
     let swapped = |t: &Value| {
-        let name = t.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let name = t
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         claims.iter().any(|c| c == name)
     };
     let (taken, left): (Vec<_>, Vec<_>) = templates.drain(..).partition(swapped);
@@ -139,7 +166,11 @@ fn take_templates(vm: &mut Value, claims: &[String], kept: &mut Originals) {
 }
 
 fn pin(vm: &mut Value, node: &str) {
-    vm::set(vm, &["spec", "template", "spec", "nodeSelector", HOSTNAME], json!(node));
+    vm::set(
+        vm,
+        &["spec", "template", "spec", "nodeSelector", HOSTNAME],
+        json!(node),
+    );
 }
 
 /// Brings a VM back to what it was before protection, as far as protection changed it.
@@ -157,7 +188,11 @@ pub fn restore(vm: &mut Value) {
             if let Some(Value::Array(own)) = vm.pointer("/spec/dataVolumeTemplates") {
                 templates.extend(own.iter().cloned());
             }
-            vm::set(vm, &["spec", "dataVolumeTemplates"], Value::Array(templates));
+            vm::set(
+                vm,
+                &["spec", "dataVolumeTemplates"],
+                Value::Array(templates),
+            );
         }
         match &kept.hostname {
             Some(node) => pin(vm, node),
@@ -185,7 +220,12 @@ pub struct Blueprint {
 
 /// The blueprint of a VM that runs from its replicated disks.
 pub fn blueprint(vm: &Value) -> Blueprint {
-    let part = |path: &str| vm.pointer(path).and_then(Value::as_object).cloned().unwrap_or_default();
+    let part = |path: &str| {
+        vm.pointer(path)
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default()
+    };
     let mut spec = Value::Object(part("/spec"));
     for path in [
         &["running"][..],
@@ -206,7 +246,11 @@ pub fn blueprint(vm: &Value) -> Blueprint {
         Value::Object(spec) => spec,
         _ => Map::new(),
     };
-    Blueprint { labels, annotations, spec }
+    Blueprint {
+        labels,
+        annotations,
+        spec,
+    }
 }
 
 impl Blueprint {
@@ -216,18 +260,33 @@ impl Blueprint {
         for part in [&self.labels, &self.annotations, &self.spec] {
             canonical(&Value::Object(part.clone()), &mut text);
         }
-        Sha256::digest(text).iter().take(8).map(|b| format!("{b:02x}")).collect()
+        Sha256::digest(text)
+            .iter()
+            .take(8)
+            .map(|b| format!("{b:02x}"))
+            .collect()
     }
 
     /// Writes the blueprint into a VM; its run state, its other annotations and our labels stay.
     fn write_to(&self, vm: &mut Value, node: &str) {
-        let own = |path: &str| vm.pointer(path).and_then(Value::as_object).cloned().unwrap_or_default();
+        let own = |path: &str| {
+            vm.pointer(path)
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default()
+        };
         let mut labels = self.labels.clone();
-        labels.extend(own("/metadata/labels").into_iter().filter(|(k, _)| k.starts_with(LOCAL_LABELS)));
+        labels.extend(
+            own("/metadata/labels")
+                .into_iter()
+                .filter(|(k, _)| k.starts_with(LOCAL_LABELS)),
+        );
         let mut annotations = own("/metadata/annotations");
         annotations.extend(self.annotations.clone());
         let run_state = own("/spec");
-        let run_state = ["running", "runStrategy"].into_iter().find_map(|f| Some((f, run_state.get(f)?.clone())));
+        let run_state = ["running", "runStrategy"]
+            .into_iter()
+            .find_map(|f| Some((f, run_state.get(f)?.clone())));
         let mut spec = self.spec.clone();
         if let Some((field, value)) = run_state {
             spec.insert(field.into(), value);
@@ -273,8 +332,14 @@ pub fn standby(
     owner: &str,
     marks: &BTreeMap<String, String>,
 ) -> Value {
-    let uses_running = source.pointer("/spec/running").is_some_and(|v| !v.is_null());
-    let halted = if uses_running { json!({"running": false}) } else { json!({"runStrategy": "Halted"}) };
+    let uses_running = source
+        .pointer("/spec/running")
+        .is_some_and(|v| !v.is_null());
+    let halted = if uses_running {
+        json!({"running": false})
+    } else {
+        json!({"runStrategy": "Halted"})
+    };
     let mut vm = json!({
         "apiVersion": source["apiVersion"],
         "kind": source["kind"],
@@ -284,9 +349,16 @@ pub fn standby(
     blueprint(source).write_to(&mut vm, node);
     mark(&mut vm, owner, marks);
     vm::annotate(&mut vm, annotations::CREATED_BY, Some(owner));
-    vm::annotate(&mut vm, annotations::RUN_STRATEGY, vm::remembered_run_state(source).as_deref());
+    vm::annotate(
+        &mut vm,
+        annotations::RUN_STRATEGY,
+        vm::remembered_run_state(source).as_deref(),
+    );
     let claim = |r: &ProtectedVolume| json!({"name": r.name, "persistentVolumeClaim": {"claimName": r.pvc}});
-    let kept = Originals { volumes: replicated.iter().map(claim).collect(), ..Originals::default() };
+    let kept = Originals {
+        volumes: replicated.iter().map(claim).collect(),
+        ..Originals::default()
+    };
     keep_originals(&mut vm, &kept);
     vm
 }
@@ -295,7 +367,9 @@ pub fn standby(
 /// blueprint and stands on the right node.
 pub fn in_step(standby: &Value, source: &Value, node: &str) -> Option<Value> {
     let blueprint = blueprint(source);
-    let pinned = standby.pointer("/spec/template/spec/nodeSelector").and_then(|s| s.get(HOSTNAME));
+    let pinned = standby
+        .pointer("/spec/template/spec/nodeSelector")
+        .and_then(|s| s.get(HOSTNAME));
     let same = vm::annotation(standby, annotations::SOURCE_HASH) == Some(&blueprint.hash());
     if same && pinned.and_then(Value::as_str) == Some(node) {
         return None;
@@ -343,7 +417,10 @@ mod tests {
     }
 
     fn marks() -> BTreeMap<String, String> {
-        BTreeMap::from([(labels::ZONE.into(), "m".into()), (labels::PROTECTION_REQUEST.into(), "db01".into())])
+        BTreeMap::from([
+            (labels::ZONE.into(), "m".into()),
+            (labels::PROTECTION_REQUEST.into(), "db01".into()),
+        ])
     }
 
     #[test]
@@ -353,8 +430,14 @@ mod tests {
         mark(&mut vm, "m/db01", &marks());
         swap(&mut vm, &replicated(), "n1");
         assert!(is_swapped(&vm, &replicated()));
-        assert_eq!(vm["spec"]["template"]["spec"]["nodeSelector"], json!({"zone": "a", HOSTNAME: "n1"}));
-        assert_eq!(vm["spec"]["dataVolumeTemplates"], json!([{"metadata": {"name": "other"}}]));
+        assert_eq!(
+            vm["spec"]["template"]["spec"]["nodeSelector"],
+            json!({"zone": "a", HOSTNAME: "n1"})
+        );
+        assert_eq!(
+            vm["spec"]["dataVolumeTemplates"],
+            json!([{"metadata": {"name": "other"}}])
+        );
         assert_eq!(unprotected_volumes(&vm), vm::volumes(&before));
         let once = vm.clone();
         swap(&mut vm, &replicated(), "n1");
@@ -380,14 +463,23 @@ mod tests {
         let standby = standby(&source, &replicated(), "m2", "m/db01", &marks());
         assert!(vm::is_halted(&standby));
         assert!(is_swapped(&standby, &replicated()));
-        assert_eq!(vm::remembered_run_state(&standby).as_deref(), Some("runStrategy:Always"));
-        assert_eq!(standby["spec"]["template"]["spec"]["nodeSelector"], json!({"zone": "a", HOSTNAME: "m2"}));
+        assert_eq!(
+            vm::remembered_run_state(&standby).as_deref(),
+            Some("runStrategy:Always")
+        );
+        assert_eq!(
+            standby["spec"]["template"]["spec"]["nodeSelector"],
+            json!({"zone": "a", HOSTNAME: "m2"})
+        );
         assert_eq!(in_step(&standby, &source, "m2"), None);
 
         source["spec"]["template"]["spec"]["domain"] = json!({"cpu": {"cores": 4}});
         vm::label(&mut source, "app", None);
         let patch = in_step(&standby, &source, "m2").unwrap();
-        assert_eq!(patch["spec"], json!({"template": {"spec": {"domain": {"cpu": {"cores": 4}}}}}));
+        assert_eq!(
+            patch["spec"],
+            json!({"template": {"spec": {"domain": {"cpu": {"cores": 4}}}}})
+        );
         assert_eq!(patch["metadata"]["labels"], json!({"app": null}));
 
         let mut restored = standby.clone();
@@ -401,8 +493,10 @@ mod tests {
 
     #[test]
     fn the_order_of_fields_does_not_change_the_hash() {
-        let a: Value = serde_json::from_str(r#"{"spec": {"a": 1, "b": {"c": 2, "d": 3}}}"#).unwrap();
-        let b: Value = serde_json::from_str(r#"{"spec": {"b": {"d": 3, "c": 2}, "a": 1}}"#).unwrap();
+        let a: Value =
+            serde_json::from_str(r#"{"spec": {"a": 1, "b": {"c": 2, "d": 3}}}"#).unwrap();
+        let b: Value =
+            serde_json::from_str(r#"{"spec": {"b": {"d": 3, "c": 2}, "a": 1}}"#).unwrap();
         assert_eq!(blueprint(&a).hash(), blueprint(&b).hash());
     }
 }

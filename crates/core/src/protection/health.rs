@@ -43,7 +43,12 @@ impl Trouble {
 
 fn entry(resource: Option<&DRBDResource>, index: usize) -> Option<&DRBDVolumeStatusEntry> {
     let index = i32::try_from(index).ok()?;
-    resource?.status.as_ref()?.volumes.iter().find(|v| v.index == index)
+    resource?
+        .status
+        .as_ref()?
+        .volumes
+        .iter()
+        .find(|v| v.index == index)
 }
 
 fn established(entry: &DRBDVolumeStatusEntry) -> bool {
@@ -87,8 +92,12 @@ pub fn of(
             out_of_sync_bytes: either.map(|e| e.out_of_sync_bytes),
             connection_state: either.map(|e| e.connection_state),
             disk_state: either.map(|_| DiskStates {
-                source: here.map(|e| e.disk_state).or(there.map(|e| e.peer_disk_state)),
-                target: there.map(|e| e.disk_state).or(here.map(|e| e.peer_disk_state)),
+                source: here
+                    .map(|e| e.disk_state)
+                    .or(there.map(|e| e.peer_disk_state)),
+                target: there
+                    .map(|e| e.disk_state)
+                    .or(here.map(|e| e.peer_disk_state)),
             }),
             ..volume.clone()
         });
@@ -97,7 +106,14 @@ pub fn of(
         .into_iter()
         .flatten()
         .any(|r| r.status.as_ref().and_then(|s| s.split_brain) == Some(true));
-    let mut health = Health { volumes: seen, percent, connected, in_sync, split_brain, trouble: None };
+    let mut health = Health {
+        volumes: seen,
+        percent,
+        connected,
+        in_sync,
+        split_brain,
+        trouble: None,
+    };
     health.trouble = trouble(&health, (source, s), (target, t), epoch);
     health
 }
@@ -122,7 +138,11 @@ fn trouble(
         let resource = side.resource.present();
         resource.map_or(String::new(), |r| {
             let (namespace, name) = (&r.metadata.namespace, &r.metadata.name);
-            format!("{}/{}", namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
+            format!(
+                "{}/{}",
+                namespace.as_deref().unwrap_or_default(),
+                name.as_deref().unwrap_or_default()
+            )
         })
     };
     if health.split_brain {
@@ -130,12 +150,22 @@ fn trouble(
         return Some(Trouble::new(condition::SPLIT_BRAIN_DETECTED, by));
     }
     if !roles::seen(&s.resource, Role::Primary, epoch) {
-        let role = s.resource.present().and_then(|r| r.status.as_ref()?.role).unwrap_or(Role::Unknown);
-        let by = format!("DRBDResource {} (cluster {source}) is {role} instead of Primary", name(s));
+        let role = s
+            .resource
+            .present()
+            .and_then(|r| r.status.as_ref()?.role)
+            .unwrap_or(Role::Unknown);
+        let by = format!(
+            "DRBDResource {} (cluster {source}) is {role} instead of Primary",
+            name(s)
+        );
         return Some(Trouble::new("NotPrimary", by));
     }
     if health.connected != Some(true) {
-        let by = format!("DRBDResource {} (cluster {source}) is not connected to its peer on {target}", name(s));
+        let by = format!(
+            "DRBDResource {} (cluster {source}) is not connected to its peer on {target}",
+            name(s)
+        );
         return Some(Trouble::new(condition::PEER_DISCONNECTED, by));
     }
     if !health.in_sync {
@@ -157,9 +187,15 @@ fn trouble(
 
 /// Whether the frontend PVCs of a side are ready for a VM.
 pub fn frontend_ready(side: &Side) -> bool {
-    side.resource.present().and_then(|r| r.status.as_ref()).is_some_and(|s| {
-        crate::conditions::is_true(&s.conditions, farshore_api::conditions::resource::FRONTEND_READY)
-    })
+    side.resource
+        .present()
+        .and_then(|r| r.status.as_ref())
+        .is_some_and(|s| {
+            crate::conditions::is_true(
+                &s.conditions,
+                farshore_api::conditions::resource::FRONTEND_READY,
+            )
+        })
 }
 
 /// Whether a side is bound to a node and knows its address.

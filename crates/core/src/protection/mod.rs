@@ -145,7 +145,11 @@ impl Side {
             self.secret.unknown(),
             self.mirrored.unknown(),
         ];
-        parts.into_iter().flatten().next().or_else(|| self.pvcs.values().find_map(Seen::unknown))
+        parts
+            .into_iter()
+            .flatten()
+            .next()
+            .or_else(|| self.pvcs.values().find_map(Seen::unknown))
     }
 }
 
@@ -248,8 +252,12 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     let old = seen.request.status.clone().unwrap_or_default();
     let mut status = old.clone();
     status.observed_generation = seen.request.metadata.generation;
-    let mut decision =
-        Decision { status, steps: Vec::new(), notes: Vec::new(), requeue: Some(MOVING) };
+    let mut decision = Decision {
+        status,
+        steps: Vec::new(),
+        notes: Vec::new(),
+        requeue: Some(MOVING),
+    };
 
     let deleting = seen.request.metadata.deletion_timestamp.is_some();
     if deleting && !has_finalizer(&seen.request) {
@@ -295,12 +303,19 @@ fn in_phase(scene: &Scene, phase: ProtectionPhase, decision: &mut Decision) {
 
 /// Whether the request holds our finalizer.
 pub fn has_finalizer(request: &ProtectionRequest) -> bool {
-    request.metadata.finalizers.iter().flatten().any(|f| f == finalizers::UNPROTECT)
+    request
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|f| f == finalizers::UNPROTECT)
 }
 
 /// Tells of a new phase, once.
 fn note_phase(old: &ProtectionRequestStatus, decision: &mut Decision) {
-    let Some(phase) = decision.status.phase.filter(|p| old.phase != Some(*p)) else { return };
+    let Some(phase) = decision.status.phase.filter(|p| old.phase != Some(*p)) else {
+        return;
+    };
     let from = old.phase.map_or("new", ProtectionPhase::as_str);
     let why = match phase {
         ProtectionPhase::Failed => condition_message(decision, condition::VALIDATED),
@@ -309,9 +324,16 @@ fn note_phase(old: &ProtectionRequestStatus, decision: &mut Decision) {
         }
         _ => String::new(),
     };
-    let message = format!("phase {from} → {phase}{}{why}", if why.is_empty() { "" } else { ": " });
+    let message = format!(
+        "phase {from} → {phase}{}{why}",
+        if why.is_empty() { "" } else { ": " }
+    );
     let warning = matches!(phase, ProtectionPhase::Failed | ProtectionPhase::Degraded);
-    decision.notes.push(Note { warning, reason: phase.as_str().into(), message });
+    decision.notes.push(Note {
+        warning,
+        reason: phase.as_str().into(),
+        message,
+    });
 }
 
 fn condition_message(decision: &Decision, type_: &str) -> String {

@@ -21,10 +21,13 @@ pub fn default_of<'a>(
     zone: &str,
 ) -> Option<&'a DRBDReplicationPolicy> {
     let name = |p: &DRBDReplicationPolicy| p.metadata.name.clone().unwrap_or_default();
-    policies.iter().filter(|p| p.spec.is_default).min_by_key(|p| {
-        let created = p.metadata.creation_timestamp.as_ref().map(|t| t.0);
-        (name(p) != names::default_policy(zone), created, name(p))
-    })
+    policies
+        .iter()
+        .filter(|p| p.spec.is_default)
+        .min_by_key(|p| {
+            let created = p.metadata.creation_timestamp.as_ref().map(|t| t.0);
+            (name(p) != names::default_policy(zone), created, name(p))
+        })
 }
 
 /// The policy whose parameters a request gets.
@@ -34,9 +37,15 @@ pub(crate) fn governing<'a>(
     of: &ProtectionRequest,
 ) -> Option<&'a DRBDReplicationPolicy> {
     let zone_name = zone.metadata.name.as_deref().unwrap_or_default();
-    let own = of.spec.replication_policy_ref.as_ref().filter(|_| gate(zone, CUSTOM_POLICY));
+    let own = of
+        .spec
+        .replication_policy_ref
+        .as_ref()
+        .filter(|_| gate(zone, CUSTOM_POLICY));
     match own {
-        Some(own) => policies.iter().find(|p| p.metadata.name.as_deref() == Some(&own.name)),
+        Some(own) => policies
+            .iter()
+            .find(|p| p.metadata.name.as_deref() == Some(&own.name)),
         None => default_of(policies, zone_name),
     }
 }
@@ -48,7 +57,13 @@ pub(crate) fn gate(zone: &ProtectionZone, name: &str) -> bool {
 
 /// Tells a request that names a policy other than the governing one.
 pub(crate) fn report(scene: &Scene, status: &mut ProtectionRequestStatus) {
-    let named = scene.seen.request.spec.replication_policy_ref.as_ref().map(|r| r.name.as_str());
+    let named = scene
+        .seen
+        .request
+        .spec
+        .replication_policy_ref
+        .as_ref()
+        .map(|r| r.name.as_str());
     let governing = scene.policy.and_then(|p| p.metadata.name.as_deref());
     match (named, governing) {
         (Some(named), Some(governing)) if named != governing => conditions::set(
@@ -78,22 +93,46 @@ pub fn statuses(
         let name = policy.metadata.name.clone().unwrap_or_default();
         let mut status = policy.status.clone().unwrap_or_default();
         let governs = default.as_deref() == Some(&name);
-        status.in_use_by = Some(if governs { i32::try_from(requests).unwrap_or(i32::MAX) } else { 0 });
+        status.in_use_by = Some(if governs {
+            i32::try_from(requests).unwrap_or(i32::MAX)
+        } else {
+            0
+        });
         status.observed_generation = policy.metadata.generation;
         let (truth, reason, message) = match &default {
             Some(default) if policy.spec.is_default && !governs => {
                 let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
-                let text = format!("namespace {namespace} already has a default DRBDReplicationPolicy {default}");
+                let text = format!(
+                    "namespace {namespace} already has a default DRBDReplicationPolicy {default}"
+                );
                 (Truth::False, "DefaultExists", text)
             }
-            _ if governs => (Truth::True, "Governs", "it governs every ProtectionRequest of its namespace".into()),
-            Some(default) => {
-                (Truth::True, "NotDefault", format!("it is kept and not used: DRBDReplicationPolicy {default} governs"))
-            }
-            None => (Truth::True, "NotDefault", "it is kept and not used: it is not the default".into()),
+            _ if governs => (
+                Truth::True,
+                "Governs",
+                "it governs every ProtectionRequest of its namespace".into(),
+            ),
+            Some(default) => (
+                Truth::True,
+                "NotDefault",
+                format!("it is kept and not used: DRBDReplicationPolicy {default} governs"),
+            ),
+            None => (
+                Truth::True,
+                "NotDefault",
+                "it is kept and not used: it is not the default".into(),
+            ),
         };
         let generation = policy.metadata.generation;
-        conditions::set(&mut status.conditions, condition::ACCEPTED, truth, reason, message, generation, now);
+        conditions::set(
+            &mut status.conditions,
+            condition::ACCEPTED,
+            truth,
+            reason,
+            message,
+            generation,
+            now,
+        );
         (name, status)
     };
     policies.iter().map(status).collect()

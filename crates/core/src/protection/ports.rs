@@ -25,7 +25,10 @@ pub fn allocate(
     if ports.len() == wanted {
         Ok(ports)
     } else {
-        Err(Exhausted { free: ports.len(), wanted })
+        Err(Exhausted {
+            free: ports.len(),
+            wanted,
+        })
     }
 }
 
@@ -42,7 +45,10 @@ mod tests {
     #[test]
     fn port_8000_is_inside_the_range_and_used_last() {
         let all_but_last: BTreeSet<i32> = (7000..8000).collect();
-        assert_eq!(allocate(&range(7000, 8000), &all_but_last, 1), Ok(vec![8000]));
+        assert_eq!(
+            allocate(&range(7000, 8000), &all_but_last, 1),
+            Ok(vec![8000])
+        );
         assert_eq!(
             allocate(&range(7000, 8000), &all_but_last, 2),
             Err(Exhausted { free: 1, wanted: 2 })

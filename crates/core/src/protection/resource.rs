@@ -17,7 +17,11 @@ use crate::conditions::{self, Truth};
 /// The storage class of a PVC.
 pub(crate) fn class_of(side: &Side, pvc: &str) -> Option<String> {
     let pvc = side.pvcs.get(pvc)?.present()?;
-    pvc.spec.as_ref()?.storage_class_name.clone().filter(|c| !c.is_empty())
+    pvc.spec
+        .as_ref()?
+        .storage_class_name
+        .clone()
+        .filter(|c| !c.is_empty())
 }
 
 /// The class on the other side: as the policy maps it; without any mapping, the class of that name.
@@ -26,11 +30,19 @@ pub(crate) fn mapped_class(scene: &Scene, class: &str) -> Option<String> {
     if mappings.is_empty() {
         return Some(class.into());
     }
-    mappings.iter().find(|m| m.source == class).map(|m| m.target.clone())
+    mappings
+        .iter()
+        .find(|m| m.source == class)
+        .map(|m| m.target.clone())
 }
 
 /// A new DRBDResource for one side of a pair. `None` while the storage class is not known.
-pub(crate) fn new(scene: &Scene, volumes: &[ProtectedVolume], side: Which, epoch: i64) -> Option<DRBDResource> {
+pub(crate) fn new(
+    scene: &Scene,
+    volumes: &[ProtectedVolume],
+    side: Which,
+    epoch: i64,
+) -> Option<DRBDResource> {
     let is_source = side == Which::Source;
     let (cluster, peer_cluster, peer) = match side {
         Which::Source => (scene.source, scene.target, scene.t),
@@ -39,7 +51,11 @@ pub(crate) fn new(scene: &Scene, volumes: &[ProtectedVolume], side: Which, epoch
     let mut disks = Vec::new();
     for (index, volume) in volumes.iter().enumerate() {
         let class = class_of(scene.s, &volume.pvc)?;
-        let class = if is_source { class } else { mapped_class(scene, &class)? };
+        let class = if is_source {
+            class
+        } else {
+            mapped_class(scene, &class)?
+        };
         disks.push(DRBDVolumeSpec {
             index: i32::try_from(index).ok()?,
             name: volume.name.clone(),
@@ -52,17 +68,33 @@ pub(crate) fn new(scene: &Scene, volumes: &[ProtectedVolume], side: Which, epoch
     }
     let policy = scene.policy?;
     let primary = is_source && roles::may_promote(epoch, &scene.t.resource);
-    let placement = scene.seen.request.spec.placement.clone().unwrap_or_default();
+    let placement = scene
+        .seen
+        .request
+        .spec
+        .placement
+        .clone()
+        .unwrap_or_default();
     let mut resource = DRBDResource::new(
         &scene.resource,
         DRBDResourceSpec {
             node_name: None,
-            node_hint: if is_source { placement.source_node } else { placement.target_node },
-            vm_ref: LocalRef { name: scene.vm.name.clone() },
+            node_hint: if is_source {
+                placement.source_node
+            } else {
+                placement.target_node
+            },
+            vm_ref: LocalRef {
+                name: scene.vm.name.clone(),
+            },
             zone: scene.zone_name.into(),
             cluster: cluster.into(),
             peer_cluster: peer_cluster.into(),
-            role: if primary { Role::Primary } else { Role::Secondary },
+            role: if primary {
+                Role::Primary
+            } else {
+                Role::Secondary
+            },
             role_epoch: epoch,
             initial_source: is_source,
             protocol: scene.seen.request.spec.replication_protocol,
@@ -100,7 +132,9 @@ pub(crate) fn changes(scene: &Scene, epoch: i64) -> Vec<Step> {
         (scene.target, scene.t, scene.s, roles.target),
         (scene.source, scene.s, scene.t, roles.source),
     ] {
-        let Some(live) = side.resource.present() else { continue };
+        let Some(live) = side.resource.present() else {
+            continue;
+        };
         if live.metadata.deletion_timestamp.is_some() {
             continue;
         }
@@ -117,14 +151,18 @@ pub(crate) fn changes(scene: &Scene, epoch: i64) -> Vec<Step> {
             spec.resync_rate = policy.spec.resync_rate.clone();
         }
         if let Some(patch) = patch(live, &spec) {
-            steps.push(Step::PatchResource { cluster: cluster.into(), patch });
+            steps.push(Step::PatchResource {
+                cluster: cluster.into(),
+                patch,
+            });
         }
     }
     steps
 }
 
 fn patch(live: &DRBDResource, spec: &DRBDResourceSpec) -> Option<Value> {
-    let old = json!({"spec": live.spec, "metadata": {"resourceVersion": live.metadata.resource_version}});
+    let old =
+        json!({"spec": live.spec, "metadata": {"resourceVersion": live.metadata.resource_version}});
     let mut new = old.clone();
     new["spec"] = serde_json::to_value(spec).ok()?;
     crate::vm::patch(&old, &new)
@@ -137,14 +175,18 @@ pub(crate) fn drbd_volume(scene: &Scene, index: usize, volume: &ProtectedVolume)
     let mut view = DRBDVolume::new(
         &name,
         VolumeView {
-            drbd_resource_ref: LocalRef { name: scene.resource.clone() },
+            drbd_resource_ref: LocalRef {
+                name: scene.resource.clone(),
+            },
             volume_index: index,
             pvc_name: volume.pvc.clone(),
             namespace: scene.vm.namespace.clone(),
             size_bytes: volume.size_bytes,
         },
     );
-    view.metadata.namespace.clone_from(&scene.seen.request.metadata.namespace);
+    view.metadata
+        .namespace
+        .clone_from(&scene.seen.request.metadata.namespace);
     view.metadata.labels = Some(scene.labels());
     view.metadata.owner_references = Some(vec![owner_of(&scene.seen.request)]);
     view
@@ -167,20 +209,27 @@ pub(crate) fn reports(scene: &Scene, health: &Health) -> Vec<Step> {
     let mut steps = Vec::new();
     for (index, volume) in health.volumes.iter().enumerate() {
         let name = names::drbd_volume(&scene.resource, i32::try_from(index).unwrap_or(i32::MAX));
-        let live = scene.seen.drbd_volumes.iter().find(|v| v.metadata.name.as_deref() == Some(&name));
+        let live = scene
+            .seen
+            .drbd_volumes
+            .iter()
+            .find(|v| v.metadata.name.as_deref() == Some(&name));
         let Some(live) = live else { continue };
         let old = live.status.clone().unwrap_or_default();
         let mut new = old.clone();
-        let was_synced = old.phase == Some(DRBDVolumePhase::Synced) || old.phase == Some(DRBDVolumePhase::Degraded);
+        let was_synced = old.phase == Some(DRBDVolumePhase::Synced)
+            || old.phase == Some(DRBDVolumePhase::Degraded);
         let in_sync = volume.sync_percent == Some(100);
         let up = volume.connection_state.is_some();
-        new.phase = Some(match (in_sync, was_synced, up, scene.s.resource.present()) {
-            (true, ..) => DRBDVolumePhase::Synced,
-            (_, true, ..) => DRBDVolumePhase::Degraded,
-            (_, _, true, _) => DRBDVolumePhase::Syncing,
-            (_, _, _, Some(_)) => DRBDVolumePhase::Provisioning,
-            _ => DRBDVolumePhase::Pending,
-        });
+        new.phase = Some(
+            match (in_sync, was_synced, up, scene.s.resource.present()) {
+                (true, ..) => DRBDVolumePhase::Synced,
+                (_, true, ..) => DRBDVolumePhase::Degraded,
+                (_, _, true, _) => DRBDVolumePhase::Syncing,
+                (_, _, _, Some(_)) => DRBDVolumePhase::Provisioning,
+                _ => DRBDVolumePhase::Pending,
+            },
+        );
         new.sync_percent = volume.sync_percent;
         new.connection_state = volume.connection_state;
         if health::frontend_ready(scene.s) {
@@ -189,11 +238,27 @@ pub(crate) fn reports(scene: &Scene, health: &Health) -> Vec<Step> {
         let (truth, reason, message) = if in_sync {
             (Truth::True, "FullSync", "every block is on both sides")
         } else if was_synced {
-            (Truth::False, "Resyncing", "blocks written since the last full sync are not on both sides")
+            (
+                Truth::False,
+                "Resyncing",
+                "blocks written since the last full sync are not on both sides",
+            )
         } else {
-            (Truth::False, "InitialSync", "the first full sync has not ended")
+            (
+                Truth::False,
+                "InitialSync",
+                "the first full sync has not ended",
+            )
         };
-        conditions::set(&mut new.conditions, "Synced", truth, reason, message, live.metadata.generation, scene.now);
+        conditions::set(
+            &mut new.conditions,
+            "Synced",
+            truth,
+            reason,
+            message,
+            live.metadata.generation,
+            scene.now,
+        );
         if crate::status_differs(&old, &new) {
             steps.push(Step::ReportDrbdVolume { name, status: new });
         }
@@ -205,7 +270,8 @@ pub(crate) fn reports(scene: &Scene, health: &Health) -> Vec<Step> {
 pub(crate) fn all_reported(scene: &Scene, volumes: &[ProtectedVolume]) -> bool {
     !volumes.is_empty()
         && (0..volumes.len()).all(|index| {
-            let name = names::drbd_volume(&scene.resource, i32::try_from(index).unwrap_or(i32::MAX));
+            let name =
+                names::drbd_volume(&scene.resource, i32::try_from(index).unwrap_or(i32::MAX));
             scene.seen.drbd_volumes.iter().any(|v| {
                 v.metadata.name.as_deref() == Some(&name)
                     && v.status.as_ref().and_then(|s| s.phase) == Some(DRBDVolumePhase::Synced)

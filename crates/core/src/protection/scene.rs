@@ -39,8 +39,11 @@ pub(crate) struct Unfit {
 
 impl<'a> Scene<'a> {
     pub fn new(seen: &'a Observed, now: Timestamp) -> Result<Self, Unfit> {
-        let past_validation =
-            seen.request.status.as_ref().is_some_and(|s| !s.volumes.is_empty());
+        let past_validation = seen
+            .request
+            .status
+            .as_ref()
+            .is_some_and(|s| !s.volumes.is_empty());
         let Some(zone) = &seen.zone else {
             return Err(Unfit {
                 reason: condition::ZONE_NOT_VALIDATED,
@@ -49,7 +52,11 @@ impl<'a> Scene<'a> {
             });
         };
         if let Some(message) = zone_refusal(zone).filter(|_| !past_validation) {
-            return Err(Unfit { reason: condition::ZONE_NOT_VALIDATED, message, refused: false });
+            return Err(Unfit {
+                reason: condition::ZONE_NOT_VALIDATED,
+                message,
+                refused: false,
+            });
         }
         let zone_name = zone.metadata.name.as_deref().unwrap_or_default();
         let source = seen.request.spec.source_cluster.as_str();
@@ -98,7 +105,10 @@ impl<'a> Scene<'a> {
     pub fn labels(&self) -> std::collections::BTreeMap<String, String> {
         std::collections::BTreeMap::from([
             (labels::ZONE.to_string(), self.zone_name.to_string()),
-            (labels::PROTECTION_REQUEST.to_string(), self.request.to_string()),
+            (
+                labels::PROTECTION_REQUEST.to_string(),
+                self.request.to_string(),
+            ),
         ])
     }
 
@@ -111,7 +121,8 @@ impl<'a> Scene<'a> {
     /// Whether deletion keeps what was made on the standby side.
     pub fn keeps_standby(&self) -> bool {
         let all = self.seen.request.metadata.annotations.as_ref();
-        all.and_then(|a| a.get(annotations::KEEP_STANDBY)).is_some_and(|v| v == "true")
+        all.and_then(|a| a.get(annotations::KEEP_STANDBY))
+            .is_some_and(|v| v == "true")
     }
 
     /// Sets a condition of the status.
@@ -145,8 +156,17 @@ impl<'a> Scene<'a> {
 
     /// Command that shows this request.
     pub fn look(&self) -> String {
-        let namespace = self.seen.request.metadata.namespace.as_deref().unwrap_or_default();
-        format!("kubectl -n {namespace} describe protectionrequest {}", self.request)
+        let namespace = self
+            .seen
+            .request
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or_default();
+        format!(
+            "kubectl -n {namespace} describe protectionrequest {}",
+            self.request
+        )
     }
 
     /// Command that shows the DRBDResource of a cluster.
@@ -159,7 +179,10 @@ impl<'a> Scene<'a> {
 
     /// Command that shows the VM of a cluster.
     pub fn look_at_vm(&self, cluster: &str) -> String {
-        format!("kubectl --context {cluster} -n {} get vm,vmi {}", self.vm.namespace, self.vm.name)
+        format!(
+            "kubectl --context {cluster} -n {} get vm,vmi {}",
+            self.vm.namespace, self.vm.name
+        )
     }
 
     /// The wait for a cluster that does not answer.
@@ -183,11 +206,26 @@ impl Unfit {
         seen: &Observed,
         now: Timestamp,
     ) {
-        let truth = if self.refused { Truth::False } else { Truth::Unknown };
+        let truth = if self.refused {
+            Truth::False
+        } else {
+            Truth::Unknown
+        };
         let generation = seen.request.metadata.generation;
         let all = &mut decision.status.conditions;
-        conditions::set(all, condition::VALIDATED, truth, self.reason, self.message, generation, now);
-        let early = matches!(phase, ProtectionPhase::Pending | ProtectionPhase::Validating);
+        conditions::set(
+            all,
+            condition::VALIDATED,
+            truth,
+            self.reason,
+            self.message,
+            generation,
+            now,
+        );
+        let early = matches!(
+            phase,
+            ProtectionPhase::Pending | ProtectionPhase::Validating
+        );
         // Even a request that is refused at once is seen to pass through Validating.
         if self.refused && early {
             decision.status.phase = Some(match phase {

@@ -18,14 +18,29 @@ use crate::{Seen, vm};
 pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
     decision.requeue = Some(MOVING);
     if let Some(failover) = &scene.seen.locked_by {
-        let message = format!("ProtectionRequest {} is part of active FailoverRequest {failover}", scene.request);
-        return scene.set(decision, condition::PROTECTED, Truth::False, "FailoverActive", message);
+        let message = format!(
+            "ProtectionRequest {} is part of active FailoverRequest {failover}",
+            scene.request
+        );
+        return scene.set(
+            decision,
+            condition::PROTECTED,
+            Truth::False,
+            "FailoverActive",
+            message,
+        );
     }
     if decision.status.phase != Some(ProtectionPhase::Unprotecting) {
         // Written first: groups let go of the VM when they see it.
         decision.status.phase = Some(ProtectionPhase::Unprotecting);
         let message = format!("VirtualMachine {} goes back to its own disks", scene.vm);
-        return scene.set(decision, condition::PROTECTED, Truth::False, "Unprotecting", message);
+        return scene.set(
+            decision,
+            condition::PROTECTED,
+            Truth::False,
+            "Unprotecting",
+            message,
+        );
     }
     if let Some((cluster, why)) = scene.unknown() {
         let what = format!(
@@ -33,12 +48,20 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
             scene.request
         );
         let told = scene.unreachable(what, cluster, why);
-        let truth = (condition::PROTECTED, Truth::False, condition::CLUSTER_UNREACHABLE);
+        let truth = (
+            condition::PROTECTED,
+            Truth::False,
+            condition::CLUSTER_UNREACHABLE,
+        );
         return scene.wait(decision, truth, told);
     }
     match next(scene, decision) {
         Ok(steps) => decision.steps.extend(steps),
-        Err(told) => scene.wait(decision, (condition::PROTECTED, Truth::False, "Unprotecting"), *told),
+        Err(told) => scene.wait(
+            decision,
+            (condition::PROTECTED, Truth::False, "Unprotecting"),
+            *told,
+        ),
     }
 }
 
@@ -46,7 +69,13 @@ type Next = Result<Vec<Step>, Box<Wait<'static>>>;
 
 fn wait(scene: &Scene, by: String, next: &'static str, command: String) -> Next {
     let what = format!("VirtualMachine {} is not unprotected yet", scene.vm);
-    Err(Box::new(Wait { what, by, since: None, next, command }))
+    Err(Box::new(Wait {
+        what,
+        by,
+        since: None,
+        next,
+        command,
+    }))
 }
 
 /// The next steps, from what is left.
@@ -57,7 +86,10 @@ fn next(scene: &Scene, decision: &Decision) -> Next {
                 scene,
                 format!("a ProtectionGroup on cluster {cluster} still runs the VM"),
                 "It goes on as soon as the group has let go of it",
-                format!("kubectl --context {cluster} -n dr-{} get protectiongroups", scene.zone_name),
+                format!(
+                    "kubectl --context {cluster} -n dr-{} get protectiongroups",
+                    scene.zone_name
+                ),
             );
         }
     }
@@ -68,7 +100,10 @@ fn next(scene: &Scene, decision: &Decision) -> Next {
             if let Some(state) = not_current(scene.s.resource.present()) {
                 return wait(
                     scene,
-                    format!("the disks on cluster {} are {state}, so the VM would go back to old data", scene.source),
+                    format!(
+                        "the disks on cluster {} are {state}, so the VM would go back to old data",
+                        scene.source
+                    ),
                     "It goes on as soon as they are UpToDate; spec.sourceCluster names the side that keeps the data",
                     scene.look_at_resource(scene.source),
                 );
@@ -88,7 +123,11 @@ fn next(scene: &Scene, decision: &Decision) -> Next {
         let restored = restored(machine);
         if let Some(patch) = vm::patch(machine, &restored) {
             let purpose = "give it back its own disks";
-            return Ok(vec![Step::PatchVm { cluster: scene.source.into(), purpose, patch }]);
+            return Ok(vec![Step::PatchVm {
+                cluster: scene.source.into(),
+                purpose,
+                patch,
+            }]);
         }
     }
     if let Some(steps) = release_standby_vm(scene)? {
@@ -102,7 +141,8 @@ fn not_current(resource: Option<&DRBDResource>) -> Option<DiskState> {
     let status = resource?.status.as_ref()?;
     // A Primary serves its VM from wherever the newest data is.
     let state = status.disk_state?;
-    (state != DiskState::UpToDate && status.role != Some(Role::Primary) || state < DiskState::Consistent)
+    (state != DiskState::UpToDate && status.role != Some(Role::Primary)
+        || state < DiskState::Consistent)
         .then_some(state)
 }
 
@@ -112,7 +152,14 @@ fn stop(scene: &Scene, machine: &Value) -> Vec<Step> {
     vm::annotate(&mut new, annotations::RESTART, Some("true"));
     let patch = vm::patch(machine, &new);
     let purpose = "stop it to give it back its own disks";
-    patch.map(|patch| Step::PatchVm { cluster: scene.source.into(), purpose, patch }).into_iter().collect()
+    patch
+        .map(|patch| Step::PatchVm {
+            cluster: scene.source.into(),
+            purpose,
+            patch,
+        })
+        .into_iter()
+        .collect()
 }
 
 /// The VM without protection; it remembers how it ran only if it is to be started again.
@@ -127,7 +174,9 @@ fn restored(machine: &Value) -> Value {
 
 /// Deletes the standby VM if the product made it; else gives it back its own disks.
 fn release_standby_vm(scene: &Scene) -> Result<Option<Vec<Step>>, Box<Wait<'static>>> {
-    let Seen::Present(standby) = &scene.t.vm else { return Ok(None) };
+    let Seen::Present(standby) = &scene.t.vm else {
+        return Ok(None);
+    };
     let ours = disks::creator(standby) == Some(&scene.owner());
     if ours && !scene.keeps_standby() {
         if !vm::is_halted(standby) || !scene.t.vmi.is_absent() {
@@ -139,12 +188,20 @@ fn release_standby_vm(scene: &Scene) -> Result<Option<Vec<Step>>, Box<Wait<'stat
             )
             .map(Some);
         }
-        if standby.pointer("/metadata/deletionTimestamp").is_none_or(Value::is_null) {
-            return Ok(Some(vec![Step::DeleteVm { cluster: scene.target.into() }]));
+        if standby
+            .pointer("/metadata/deletionTimestamp")
+            .is_none_or(Value::is_null)
+        {
+            return Ok(Some(vec![Step::DeleteVm {
+                cluster: scene.target.into(),
+            }]));
         }
         return wait(
             scene,
-            format!("the standby VM on cluster {} is being deleted", scene.target),
+            format!(
+                "the standby VM on cluster {} is being deleted",
+                scene.target
+            ),
             "It goes on as soon as it is gone",
             scene.look_at_vm(scene.target),
         )
@@ -153,7 +210,13 @@ fn release_standby_vm(scene: &Scene) -> Result<Option<Vec<Step>>, Box<Wait<'stat
     let protected = disks::owner(standby) == Some(&scene.owner());
     let patch = vm::patch(standby, &restored(standby)).filter(|_| protected);
     let purpose = "give it back its own disks";
-    Ok(patch.map(|patch| vec![Step::PatchVm { cluster: scene.target.into(), purpose, patch }]))
+    Ok(patch.map(|patch| {
+        vec![Step::PatchVm {
+            cluster: scene.target.into(),
+            purpose,
+            patch,
+        }]
+    }))
 }
 
 /// Removes the pair, then what stood behind it, then starts the VM and lets the request go.
@@ -163,7 +226,9 @@ fn tear_down(scene: &Scene, decision: &Decision) -> Next {
     for (cluster, side) in [(scene.source, scene.s), (scene.target, scene.t)] {
         match side.resource.present() {
             Some(resource) if resource.metadata.deletion_timestamp.is_none() => {
-                steps.push(Step::DeleteResource { cluster: cluster.into() });
+                steps.push(Step::DeleteResource {
+                    cluster: cluster.into(),
+                });
                 left.push(cluster);
             }
             Some(_) => left.push(cluster),
@@ -180,7 +245,11 @@ fn tear_down(scene: &Scene, decision: &Decision) -> Next {
         vm::annotate(&mut new, annotations::RESTART, None);
         if let Some(patch) = vm::patch(machine, &new) {
             let purpose = "start it again from its own disks";
-            steps.push(Step::PatchVm { cluster: scene.source.into(), purpose, patch });
+            steps.push(Step::PatchVm {
+                cluster: scene.source.into(),
+                purpose,
+                patch,
+            });
         }
     }
     if !steps.is_empty() {
@@ -199,16 +268,29 @@ fn tear_down(scene: &Scene, decision: &Decision) -> Next {
     }
     if !scene.keeps_standby() {
         for volume in &decision.status.volumes {
-            let Some(Seen::Present(claim)) = scene.t.pvcs.get(&volume.pvc) else { continue };
-            let maker = claim.metadata.labels.as_ref().and_then(|l| l.get(labels::PROTECTION_REQUEST));
-            if maker.map(String::as_str) == Some(scene.request) && claim.metadata.deletion_timestamp.is_none() {
-                steps.push(Step::DeletePvc { cluster: scene.target.into(), name: volume.pvc.clone() });
+            let Some(Seen::Present(claim)) = scene.t.pvcs.get(&volume.pvc) else {
+                continue;
+            };
+            let maker = claim
+                .metadata
+                .labels
+                .as_ref()
+                .and_then(|l| l.get(labels::PROTECTION_REQUEST));
+            if maker.map(String::as_str) == Some(scene.request)
+                && claim.metadata.deletion_timestamp.is_none()
+            {
+                steps.push(Step::DeletePvc {
+                    cluster: scene.target.into(),
+                    name: volume.pvc.clone(),
+                });
             }
         }
     }
     for (cluster, side) in [(scene.source, scene.s), (scene.target, scene.t)] {
         if side.secret.present().is_some() {
-            steps.push(Step::DeleteSecret { cluster: cluster.into() });
+            steps.push(Step::DeleteSecret {
+                cluster: cluster.into(),
+            });
         }
     }
     if steps.is_empty() {

@@ -22,7 +22,7 @@ const MOST_DISKS: usize = 15;
 
 enum Verdict {
     /// Not now.
-    Wait(&'static str, Wait<'static>),
+    Wait(&'static str, Box<Wait<'static>>),
     /// Not like this.
     Refuse(&'static str, String),
 }
@@ -47,12 +47,18 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
         }
         Err(Verdict::Wait(reason, told)) => {
             let truth = (condition::VALIDATED, Truth::Unknown, reason);
-            scene.wait(decision, truth, told);
+            scene.wait(decision, truth, *told);
             decision.requeue = Some(MOVING);
         }
         Err(Verdict::Refuse(reason, message)) => {
             decision.status.phase = Some(ProtectionPhase::Failed);
-            scene.set(decision, condition::VALIDATED, Truth::False, reason, message);
+            scene.set(
+                decision,
+                condition::VALIDATED,
+                Truth::False,
+                reason,
+                message,
+            );
             decision.requeue = Some(SETTLED);
         }
     }
@@ -62,7 +68,11 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
 fn first_epoch(scene: &Scene) -> i64 {
     let epochs = [scene.s, scene.t].into_iter().filter_map(|side| {
         let resource = side.resource.present()?;
-        let seen = resource.status.as_ref().and_then(|s| s.role_epoch).unwrap_or(0);
+        let seen = resource
+            .status
+            .as_ref()
+            .and_then(|s| s.role_epoch)
+            .unwrap_or(0);
         Some(resource.spec.role_epoch.max(seen))
     });
     epochs.max().map_or(roles::FIRST_EPOCH, |epoch| epoch + 1)
@@ -79,7 +89,16 @@ fn wait<T>(
     next: &'static str,
     command: String,
 ) -> Result<T, Verdict> {
-    Err(Verdict::Wait(reason, Wait { what, by, since: None, next, command }))
+    Err(Verdict::Wait(
+        reason,
+        Box::new(Wait {
+            what,
+            by,
+            since: None,
+            next,
+            command,
+        }),
+    ))
 }
 
 fn check(scene: &Scene) -> Result<Vec<ProtectedVolume>, Verdict> {
@@ -87,7 +106,10 @@ fn check(scene: &Scene) -> Result<Vec<ProtectedVolume>, Verdict> {
     if let Some((cluster, why)) = scene.unknown() {
         let what = format!("protection of VirtualMachine {} is not checked", scene.vm);
         let told = scene.unreachable(what, cluster, why);
-        return Err(Verdict::Wait(condition::CLUSTER_UNREACHABLE, told));
+        return Err(Verdict::Wait(
+            condition::CLUSTER_UNREACHABLE,
+            Box::new(told),
+        ));
     }
     let vm = machine(scene)?;
     let replicated = disks(scene, vm)?;
@@ -115,7 +137,10 @@ fn terms(scene: &Scene) -> Result<(), Verdict> {
     let spec = &scene.seen.request.spec;
     if spec.replication_protocol == Protocol::A && !resource::protocol_a(scene) {
         // The exact text of the source [S1].
-        return refuse(condition::PROTOCOL_NOT_SUPPORTED, "ReplicationProtocolA is not supported yet");
+        return refuse(
+            condition::PROTOCOL_NOT_SUPPORTED,
+            "ReplicationProtocolA is not supported yet",
+        );
     }
     if spec.rpo > 0 && spec.replication_protocol == Protocol::C {
         return refuse(
@@ -124,7 +149,13 @@ fn terms(scene: &Scene) -> Result<(), Verdict> {
         );
     }
     if scene.policy.is_none() {
-        let namespace = scene.seen.request.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = scene
+            .seen
+            .request
+            .metadata
+            .namespace
+            .as_deref()
+            .unwrap_or_default();
         return wait(
             "NoDefaultPolicy",
             format!("protection of VirtualMachine {} does not start", scene.vm),
@@ -149,7 +180,10 @@ fn machine<'a>(scene: &Scene<'a>) -> Result<&'a Value, Verdict> {
     if let Some(other) = protected_by_another(scene, vm) {
         return refuse(
             condition::VM_ALREADY_PROTECTED,
-            format!("VirtualMachine {} is already protected by ProtectionRequest {other}", scene.vm),
+            format!(
+                "VirtualMachine {} is already protected by ProtectionRequest {other}",
+                scene.vm
+            ),
         );
     }
     Ok(vm)
@@ -168,7 +202,9 @@ fn protected_by_another(scene: &Scene, vm: &Value) -> Option<String> {
     if let Some(other) = other {
         return other.metadata.name.clone();
     }
-    disks::owner(vm).filter(|o| *o != scene.owner()).map(Into::into)
+    disks::owner(vm)
+        .filter(|o| *o != scene.owner())
+        .map(Into::into)
 }
 
 /// The disks to replicate: volume name and PVC.
@@ -212,7 +248,10 @@ fn disks(scene: &Scene, vm: &Value) -> Result<Vec<(String, String)>, Verdict> {
         ),
         n if n > MOST_DISKS => refuse(
             condition::TOO_MANY_DISKS,
-            format!("VirtualMachine {} has {n} disks; at most {MOST_DISKS} are supported", scene.vm),
+            format!(
+                "VirtualMachine {} has {n} disks; at most {MOST_DISKS} are supported",
+                scene.vm
+            ),
         ),
         _ => Ok(replicated),
     }
@@ -232,25 +271,42 @@ fn at_rest(scene: &Scene, vm: &Value) -> Result<(), Verdict> {
     let vmi = scene.s.vmi.present();
     if vmi.is_some_and(|vmi| {
         let conditions = vmi.pointer("/status/conditions").and_then(Value::as_array);
-        conditions.into_iter().flatten().any(|c| c["type"] == "Paused" && c["status"] == "True")
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|c| c["type"] == "Paused" && c["status"] == "True")
     }) {
         return busy(
             format!("the VM is paused on cluster {}", scene.source),
             "It goes on as soon as the VM is unpaused",
         );
     }
-    let migrating = vmi.and_then(|vmi| vmi.pointer("/status/migrationState")).is_some_and(|m| {
-        m.get("endTimestamp").is_none_or(Value::is_null) && m["completed"] != true && m["failed"] != true
-    });
+    let migrating = vmi
+        .and_then(|vmi| vmi.pointer("/status/migrationState"))
+        .is_some_and(|m| {
+            m.get("endTimestamp").is_none_or(Value::is_null)
+                && m["completed"] != true
+                && m["failed"] != true
+        });
     let migrations = scene.s.migrations.present().map_or(&[][..], Vec::as_slice);
     if migrating || !migrations.is_empty() {
         return busy(
-            format!("the VM is migrating on cluster {} ({})", scene.source, words::list(migrations)),
+            format!(
+                "the VM is migrating on cluster {} ({})",
+                scene.source,
+                words::list(migrations)
+            ),
             "It goes on as soon as the migration has ended",
         );
     }
-    for (field, what) in [("snapshotInProgress", "a snapshot"), ("restoreInProgress", "a restore")] {
-        let name = vm.get("status").and_then(|s| s.get(field)).and_then(Value::as_str);
+    for (field, what) in [
+        ("snapshotInProgress", "a snapshot"),
+        ("restoreInProgress", "a restore"),
+    ] {
+        let name = vm
+            .get("status")
+            .and_then(|s| s.get(field))
+            .and_then(Value::as_str);
         if let Some(name) = name.filter(|n| !n.is_empty()) {
             return busy(
                 format!("{what} of the VM is in progress ({name})"),
@@ -265,14 +321,20 @@ fn at_rest(scene: &Scene, vm: &Value) -> Result<(), Verdict> {
 fn sizes(scene: &Scene, replicated: &[(String, String)]) -> Result<Vec<i64>, Verdict> {
     let mut sizes = Vec::new();
     for (name, pvc) in replicated {
-        let full = format!("PersistentVolumeClaim {}/{pvc} (cluster {})", scene.vm.namespace, scene.source);
+        let full = format!(
+            "PersistentVolumeClaim {}/{pvc} (cluster {})",
+            scene.vm.namespace, scene.source
+        );
         let Some(Seen::Present(claim)) = scene.s.pvcs.get(pvc) else {
             return wait(
                 "VolumeNotReady",
                 format!("protection of VirtualMachine {} does not start", scene.vm),
                 format!("{full} of volume {name} does not exist"),
                 "It goes on as soon as the claim exists",
-                format!("kubectl --context {} -n {} get pvc {pvc}", scene.source, scene.vm.namespace),
+                format!(
+                    "kubectl --context {} -n {} get pvc {pvc}",
+                    scene.source, scene.vm.namespace
+                ),
             );
         };
         let spec = claim.spec.clone().unwrap_or_default();
@@ -286,8 +348,14 @@ fn sizes(scene: &Scene, replicated: &[(String, String)]) -> Result<Vec<i64>, Ver
             );
         }
         let class = spec.storage_class_name.clone().unwrap_or_default();
-        let Some(target_class) = Some(&class).filter(|c| !c.is_empty()).and_then(|c| resource::mapped_class(scene, c)) else {
-            let policy = scene.policy.and_then(|p| p.metadata.name.as_deref()).unwrap_or_default();
+        let Some(target_class) = Some(&class)
+            .filter(|c| !c.is_empty())
+            .and_then(|c| resource::mapped_class(scene, c))
+        else {
+            let policy = scene
+                .policy
+                .and_then(|p| p.metadata.name.as_deref())
+                .unwrap_or_default();
             return refuse(
                 condition::STORAGE_CLASS_NOT_MAPPED,
                 format!(
@@ -295,7 +363,11 @@ fn sizes(scene: &Scene, replicated: &[(String, String)]) -> Result<Vec<i64>, Ver
                 ),
             );
         };
-        let known = scene.t.storage_classes.present().map_or(&[][..], Vec::as_slice);
+        let known = scene
+            .t
+            .storage_classes
+            .present()
+            .map_or(&[][..], Vec::as_slice);
         if !known.contains(&target_class) {
             return refuse(
                 condition::STORAGE_CLASS_NOT_MAPPED,
@@ -305,9 +377,18 @@ fn sizes(scene: &Scene, replicated: &[(String, String)]) -> Result<Vec<i64>, Ver
                 ),
             );
         }
-        let capacity = claim.status.as_ref().and_then(|s| s.capacity.as_ref()?.get("storage").cloned());
-        let asked = spec.resources.and_then(|r| r.requests?.get("storage").cloned());
-        match capacity.or(asked).and_then(|q| quantity::bytes(&q.0)).filter(|b| *b > 0) {
+        let capacity = claim
+            .status
+            .as_ref()
+            .and_then(|s| s.capacity.as_ref()?.get("storage").cloned());
+        let asked = spec
+            .resources
+            .and_then(|r| r.requests?.get("storage").cloned());
+        match capacity
+            .or(asked)
+            .and_then(|q| quantity::bytes(&q.0))
+            .filter(|b| *b > 0)
+        {
             Some(bytes) => sizes.push(bytes),
             None => {
                 return wait(
@@ -315,7 +396,10 @@ fn sizes(scene: &Scene, replicated: &[(String, String)]) -> Result<Vec<i64>, Ver
                     format!("protection of VirtualMachine {} does not start", scene.vm),
                     format!("{full} of volume {name} has no size yet"),
                     "It goes on as soon as the claim is bound",
-                    format!("kubectl --context {} -n {} get pvc {pvc}", scene.source, scene.vm.namespace),
+                    format!(
+                        "kubectl --context {} -n {} get pvc {pvc}",
+                        scene.source, scene.vm.namespace
+                    ),
                 );
             }
         }
@@ -337,8 +421,14 @@ fn standby_side(scene: &Scene, replicated: &[(String, String)]) -> Result<(), Ve
         );
     }
     for (_, pvc) in replicated {
-        let Some(Seen::Present(claim)) = scene.t.pvcs.get(pvc) else { continue };
-        let ours = claim.metadata.labels.as_ref().and_then(|l| l.get(labels::PROTECTION_REQUEST));
+        let Some(Seen::Present(claim)) = scene.t.pvcs.get(pvc) else {
+            continue;
+        };
+        let ours = claim
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|l| l.get(labels::PROTECTION_REQUEST));
         if ours.map(String::as_str) != Some(scene.request) {
             return refuse(
                 "StandbyNameTaken",
@@ -361,7 +451,10 @@ fn choose_ports(scene: &Scene, wanted: usize) -> Result<Vec<i32>, Verdict> {
     let own = format!("{}/{}", scene.vm.namespace, scene.resource);
     for side in [scene.s, scene.t] {
         let held = side.ports.present().into_iter().flatten();
-        taken.extend(held.filter(|(holder, _)| *holder != own).map(|(_, port)| *port));
+        taken.extend(
+            held.filter(|(holder, _)| *holder != own)
+                .map(|(_, port)| *port),
+        );
         let left_over = side.resource.present().map_or(&[][..], |r| &r.spec.volumes);
         if left_over.len() == wanted {
             return Ok(left_over.iter().map(|v| v.port).collect());

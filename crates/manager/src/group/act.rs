@@ -18,7 +18,12 @@ use crate::hub::Hub;
 use crate::protection::Remotes;
 
 /// Runs the steps; the first error comes back.
-pub async fn act(hub: &Hub, remotes: &Remotes, seen: &Observed, steps: &[Step]) -> Result<(), ReconcileError> {
+pub async fn act(
+    hub: &Hub,
+    remotes: &Remotes,
+    seen: &Observed,
+    steps: &[Step],
+) -> Result<(), ReconcileError> {
     let mut first = Ok(());
     for step in steps {
         let result = run(hub, remotes, seen, step).await;
@@ -28,10 +33,18 @@ pub async fn act(hub: &Hub, remotes: &Remotes, seen: &Observed, steps: &[Step]) 
 }
 
 fn created_by_us() -> PostParams {
-    PostParams { field_manager: Some(managers::PG_SYNC.into()), ..PostParams::default() }
+    PostParams {
+        field_manager: Some(managers::PG_SYNC.into()),
+        ..PostParams::default()
+    }
 }
 
-async fn run(hub: &Hub, remotes: &Remotes, seen: &Observed, step: &Step) -> Result<(), ReconcileError> {
+async fn run(
+    hub: &Hub,
+    remotes: &Remotes,
+    seen: &Observed,
+    step: &Step,
+) -> Result<(), ReconcileError> {
     let groups = hub.api::<ProtectionGroup>();
     let name = seen.group.name_any();
     let client = |cluster: &str| -> Result<Client, ReconcileError> {
@@ -39,30 +52,52 @@ async fn run(hub: &Hub, remotes: &Remotes, seen: &Observed, step: &Step) -> Resu
         remotes.get(cluster).cloned().ok_or_else(missing)
     };
     let mirrors = |cluster: &str| -> Result<Api<ProtectionGroup>, ReconcileError> {
-        Ok(Api::namespaced(client(cluster)?, &names::zone_namespace(&hub.zone)))
+        Ok(Api::namespaced(
+            client(cluster)?,
+            &names::zone_namespace(&hub.zone),
+        ))
     };
-    let told = |doing: &str, cluster: &str| format!("{doing} the mirror of ProtectionGroup {name} on cluster {cluster}");
+    let told = |doing: &str, cluster: &str| {
+        format!("{doing} the mirror of ProtectionGroup {name} on cluster {cluster}")
+    };
     match step {
         Step::AddFinalizer => {
             // The status was written just now: read again what the finalizer is added to.
             let live = groups.get(&name).await.during("reading the group")?;
-            apply::add_finalizer(&groups, managers::PG_SYNC, &live, finalizers::GROUP_CLEANUP).await.during("adding the finalizer")?;
+            apply::add_finalizer(&groups, managers::PG_SYNC, &live, finalizers::GROUP_CLEANUP)
+                .await
+                .during("adding the finalizer")?;
         }
         Step::RemoveFinalizer => {
-            let Some(live) = groups.get_opt(&name).await.during("reading the group")? else { return Ok(()) };
-            apply::remove_finalizer(&groups, managers::PG_SYNC, &live, finalizers::GROUP_CLEANUP).await.during("removing the finalizer")?;
+            let Some(live) = groups.get_opt(&name).await.during("reading the group")? else {
+                return Ok(());
+            };
+            apply::remove_finalizer(&groups, managers::PG_SYNC, &live, finalizers::GROUP_CLEANUP)
+                .await
+                .during("removing the finalizer")?;
         }
         Step::CreateMirror { cluster, mirror } => {
             ensure_namespace(client(cluster)?, hub, cluster).await?;
-            mirrors(cluster)?.create(&created_by_us(), mirror).await.during(told("creating", cluster))?;
+            mirrors(cluster)?
+                .create(&created_by_us(), mirror)
+                .await
+                .during(told("creating", cluster))?;
         }
         Step::PatchMirror { cluster, patch } => {
-            apply::merge(&mirrors(cluster)?, &name, managers::PG_SYNC, patch).await.during(told("writing", cluster))?;
+            apply::merge(&mirrors(cluster)?, &name, managers::PG_SYNC, patch)
+                .await
+                .during(told("writing", cluster))?;
         }
         Step::DeleteMirror { cluster } => {
             let live = seen.mirrors.get(cluster).and_then(Seen::present);
-            let preconditions = live.map(|m| Preconditions { uid: m.uid(), resource_version: m.resource_version() });
-            let params = DeleteParams { preconditions, ..DeleteParams::background() };
+            let preconditions = live.map(|m| Preconditions {
+                uid: m.uid(),
+                resource_version: m.resource_version(),
+            });
+            let params = DeleteParams {
+                preconditions,
+                ..DeleteParams::background()
+            };
             match mirrors(cluster)?.delete(&name, &params).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 result => {
@@ -72,12 +107,17 @@ async fn run(hub: &Hub, remotes: &Remotes, seen: &Observed, step: &Step) -> Resu
         }
         Step::CreateReplicationStatus { status } => {
             let api = hub.api::<ReplicationGroupStatus>();
-            api.create(&created_by_us(), status).await.during(format!("creating ReplicationGroupStatus {}", status.name_any()))?;
+            api.create(&created_by_us(), status).await.during(format!(
+                "creating ReplicationGroupStatus {}",
+                status.name_any()
+            ))?;
         }
         Step::PatchReplicationStatus { patch } => {
             let health = names::replication_status(&name);
             let api = hub.api::<ReplicationGroupStatus>();
-            apply::merge(&api, &health, managers::PG_SYNC, patch).await.during(format!("writing ReplicationGroupStatus {health}"))?;
+            apply::merge(&api, &health, managers::PG_SYNC, patch)
+                .await
+                .during(format!("writing ReplicationGroupStatus {health}"))?;
         }
     }
     Ok(())
@@ -92,8 +132,21 @@ async fn ensure_namespace(client: Client, hub: &Hub, cluster: &str) -> Result<()
         return Ok(());
     }
     let labels = BTreeMap::from([(labels::ZONE.to_string(), hub.zone.clone())]);
-    let metadata = ObjectMeta { name: Some(name), labels: Some(labels), ..ObjectMeta::default() };
-    match api.create(&created_by_us(), &Namespace { metadata, ..Namespace::default() }).await {
+    let metadata = ObjectMeta {
+        name: Some(name),
+        labels: Some(labels),
+        ..ObjectMeta::default()
+    };
+    match api
+        .create(
+            &created_by_us(),
+            &Namespace {
+                metadata,
+                ..Namespace::default()
+            },
+        )
+        .await
+    {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         result => result.map(|_| ()).during(doing),
     }

@@ -17,10 +17,16 @@ use crate::hub::Hub;
 use crate::protection::{Remotes, failovers};
 
 /// Reads everything about the group of this name; `None` when it is gone.
-pub async fn observe(hub: &Hub, name: &str, trouble: Option<String>) -> Result<Option<(Observed, Remotes)>, ReconcileError> {
+pub async fn observe(
+    hub: &Hub,
+    name: &str,
+    trouble: Option<String>,
+) -> Result<Option<(Observed, Remotes)>, ReconcileError> {
     let groups = hub.api::<ProtectionGroup>();
     let doing = format!("reading ProtectionGroup {}/{name}", hub.namespace);
-    let Some(group) = groups.get_opt(name).await.during(doing)? else { return Ok(None) };
+    let Some(group) = groups.get_opt(name).await.during(doing)? else {
+        return Ok(None);
+    };
     let zone = hub.read_zone().await?;
     let clusters = zone.as_ref().map_or(&[][..], |z| &z.spec.clusters);
     let looks = clusters.iter().map(|cluster| mirror(hub, cluster, name));
@@ -32,22 +38,48 @@ pub async fn observe(hub: &Hub, name: &str, trouble: Option<String>) -> Result<O
     }
 
     let lock = names::failover_lock(name);
-    let lease = hub.api::<Lease>().get_opt(&lock).await.during(format!("reading Lease {}/{lock}", hub.namespace))?;
+    let lease = hub
+        .api::<Lease>()
+        .get_opt(&lock)
+        .await
+        .during(format!("reading Lease {}/{lock}", hub.namespace))?;
     let failovers = failovers(hub, name).await?;
     let requests = requests(hub, &group).await?;
-    let mut others = groups.list(&ListParams::default()).await.during("listing ProtectionGroups")?.items;
+    let mut others = groups
+        .list(&ListParams::default())
+        .await
+        .during("listing ProtectionGroups")?
+        .items;
     others.retain(|g| g.name_any() != name);
     let health = names::replication_status(name);
     let replication = hub.api::<ReplicationGroupStatus>().get_opt(&health).await;
-    let replication = replication.during(format!("reading ReplicationGroupStatus {}/{health}", hub.namespace))?;
-    let seen = Observed { group, zone, mirrors, lease, failovers, requests, others, replication, trouble };
+    let replication = replication.during(format!(
+        "reading ReplicationGroupStatus {}/{health}",
+        hub.namespace
+    ))?;
+    let seen = Observed {
+        group,
+        zone,
+        mirrors,
+        lease,
+        failovers,
+        requests,
+        others,
+        replication,
+        trouble,
+    };
     Ok(Some((seen, remotes)))
 }
 
-async fn mirror(hub: &Hub, cluster: &ZoneCluster, name: &str) -> (Seen<ProtectionGroup>, Option<Client>) {
+async fn mirror(
+    hub: &Hub,
+    cluster: &ZoneCluster,
+    name: &str,
+) -> (Seen<ProtectionGroup>, Option<Client>) {
     match hub.reach(cluster).await {
         Seen::Present(client) => {
-            let api: Api<ProtectionGroup> = Api::namespaced(client.clone(), &names::zone_namespace(&hub.zone));
+            let api: Api<ProtectionGroup> =
+                Api::namespaced(client.clone(), &names::zone_namespace(&hub.zone));
             (look(api.get_opt(name), LOOK_LIMIT).await, Some(client))
         }
         Seen::Absent => (Seen::Unknown("no client".into()), None),
@@ -56,19 +88,31 @@ async fn mirror(hub: &Hub, cluster: &ZoneCluster, name: &str) -> (Seen<Protectio
 }
 
 /// The requests that the members name. Only a member that names its VM needs all of them.
-async fn requests(hub: &Hub, group: &ProtectionGroup) -> Result<Vec<ProtectionRequest>, ReconcileError> {
+async fn requests(
+    hub: &Hub,
+    group: &ProtectionGroup,
+) -> Result<Vec<ProtectionRequest>, ReconcileError> {
     let api = hub.api::<ProtectionRequest>();
     let members = &group.spec.members;
     if members.iter().any(|m| m.vm_ref.is_some()) {
-        let all = api.list(&ListParams::default()).await.during("listing ProtectionRequests")?.items;
+        let all = api
+            .list(&ListParams::default())
+            .await
+            .during("listing ProtectionRequests")?
+            .items;
         let named = |r: &ProtectionRequest| {
             let (name, vm) = (r.name_any(), r.vm());
-            members.iter().any(|m| m.protection_request_ref.as_ref() == Some(&name) || m.vm_ref.as_ref() == Some(&vm))
+            members.iter().any(|m| {
+                m.protection_request_ref.as_ref() == Some(&name) || m.vm_ref.as_ref() == Some(&vm)
+            })
         };
         return Ok(all.into_iter().filter(named).collect());
     }
     let mut found = Vec::new();
-    for name in members.iter().filter_map(|m| m.protection_request_ref.as_ref()) {
+    for name in members
+        .iter()
+        .filter_map(|m| m.protection_request_ref.as_ref())
+    {
         let doing = format!("reading ProtectionRequest {}/{name}", hub.namespace);
         found.extend(api.get_opt(name).await.during(doing)?);
     }

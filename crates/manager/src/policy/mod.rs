@@ -1,7 +1,7 @@
 //! The drbdreplicationpolicy reconciler: says which policy governs and how many requests it serves.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use farshore_api::meta::managers;
@@ -33,7 +33,10 @@ pub struct Policies {
 impl Policies {
     /// The reconciler of a process.
     pub fn new(hub: &Hub) -> Self {
-        Self { hub: hub.clone(), known: Known::default() }
+        Self {
+            hub: hub.clone(),
+            known: Known::default(),
+        }
     }
 }
 
@@ -42,21 +45,50 @@ impl Reconciler<DRBDReplicationPolicy> for Policies {
         managers::POLICY
     }
 
-    async fn reconcile(&self, object: Arc<DRBDReplicationPolicy>) -> Result<Requeue, ReconcileError> {
+    async fn reconcile(
+        &self,
+        object: Arc<DRBDReplicationPolicy>,
+    ) -> Result<Requeue, ReconcileError> {
         let name = object.name_any();
-        self.known.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        self.known
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.clone());
         let api = self.hub.api::<DRBDReplicationPolicy>();
-        let policies = api.list(&ListParams::default()).await.during("listing DRBDReplicationPolicies")?.items;
-        let requests = self.hub.api::<ProtectionRequest>().list_metadata(&ListParams::default()).await;
+        let policies = api
+            .list(&ListParams::default())
+            .await
+            .during("listing DRBDReplicationPolicies")?
+            .items;
+        let requests = self
+            .hub
+            .api::<ProtectionRequest>()
+            .list_metadata(&ListParams::default())
+            .await;
         let requests = requests.during("listing ProtectionRequests")?.items.len();
-        let mut statuses = policy::statuses(&policies, requests, &self.hub.zone, self.hub.process.clock.now());
+        let mut statuses = policy::statuses(
+            &policies,
+            requests,
+            &self.hub.zone,
+            self.hub.process.clock.now(),
+        );
         let live = policies.iter().find(|p| p.name_any() == name);
         let (Some(live), Some(status)) = (live, statuses.remove(&name)) else {
-            self.known.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            self.known
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&name);
             return Ok(Requeue::Change);
         };
-        let doing = format!("writing the status of DRBDReplicationPolicy {}/{name}", self.hub.namespace);
-        apply::status(&api, &name, managers::POLICY, &live.status, &status).await.during(doing)?;
+        let doing = format!(
+            "writing the status of DRBDReplicationPolicy {}/{name}",
+            self.hub.namespace
+        );
+        apply::status(&api, &name, managers::POLICY, &live.status, &status)
+            .await
+            .during(doing)?;
         Ok(Requeue::After(SETTLED))
     }
 }
@@ -67,7 +99,10 @@ pub async fn run(hub: &Hub, _zone: &ProtectionZone) {
     let (known, namespace) = (reconciler.known.clone(), hub.namespace.clone());
     let all = move || -> Vec<ObjectRef<DRBDReplicationPolicy>> {
         let known = known.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.iter().map(|name| ObjectRef::new(name).within(&namespace)).collect()
+        known
+            .iter()
+            .map(|name| ObjectRef::new(name).within(&namespace))
+            .collect()
     };
     let any = watcher::Config::default;
     let shutdown = || hub.process.shutdown.clone();
@@ -75,8 +110,28 @@ pub async fn run(hub: &Hub, _zone: &ProtectionZone) {
     let existence = |_: &ProtectionRequest| String::new();
     let is_default = |p: &DRBDReplicationPolicy| p.spec.is_default.to_string();
     let streams = [
-        triggers::refs_on_change(hub.api::<ProtectionRequest>(), any(), existence, move |_| everybody(), shutdown()),
-        triggers::refs_on_change(hub.api::<DRBDReplicationPolicy>(), any(), is_default, move |_| all(), shutdown()),
+        triggers::refs_on_change(
+            hub.api::<ProtectionRequest>(),
+            any(),
+            existence,
+            move |_| everybody(),
+            shutdown(),
+        ),
+        triggers::refs_on_change(
+            hub.api::<DRBDReplicationPolicy>(),
+            any(),
+            is_default,
+            move |_| all(),
+            shutdown(),
+        ),
     ];
-    controller::run(&hub.process, hub.api::<DRBDReplicationPolicy>(), any(), reconciler, select_all(streams).boxed(), 1).await;
+    controller::run(
+        &hub.process,
+        hub.api::<DRBDReplicationPolicy>(),
+        any(),
+        reconciler,
+        select_all(streams).boxed(),
+        1,
+    )
+    .await;
 }

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farshore_api::meta::{labels, managers};
 use farshore_api::protection_request::ProtectionRequestStatus;
-use farshore_api::{DRBDReplicationPolicy, DRBDResource, DRBDVolume, ProtectionRequest, ProtectionZone, VmRef};
+use farshore_api::{
+    DRBDReplicationPolicy, DRBDResource, DRBDVolume, ProtectionRequest, ProtectionZone, VmRef,
+};
 use farshore_core::protection;
 use farshore_runtime::controller::{self, During, ReconcileError, Reconciler, Requeue};
 use farshore_runtime::events::Recorder;
@@ -33,16 +35,25 @@ struct Known(Arc<Mutex<BTreeMap<String, VmRef>>>);
 
 impl Known {
     fn enter(&self, name: &str, vm: VmRef) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.into(), vm);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.into(), vm);
     }
 
     fn forget(&self, name: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
     }
 
     fn all(&self, namespace: &str) -> Vec<ObjectRef<ProtectionRequest>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.keys().map(|name| ObjectRef::new(name).within(namespace)).collect()
+        known
+            .keys()
+            .map(|name| ObjectRef::new(name).within(namespace))
+            .collect()
     }
 }
 
@@ -69,9 +80,25 @@ impl Protection {
         }
     }
 
-    async fn write_status(&self, name: &str, old: &Option<ProtectionRequestStatus>, new: &ProtectionRequestStatus) -> Result<(), ReconcileError> {
-        let doing = format!("writing the status of ProtectionRequest {}/{name}", self.hub.namespace);
-        apply::status(&self.hub.api::<ProtectionRequest>(), name, managers::PROTECTION, old, new).await.during(doing)?;
+    async fn write_status(
+        &self,
+        name: &str,
+        old: &Option<ProtectionRequestStatus>,
+        new: &ProtectionRequestStatus,
+    ) -> Result<(), ReconcileError> {
+        let doing = format!(
+            "writing the status of ProtectionRequest {}/{name}",
+            self.hub.namespace
+        );
+        apply::status(
+            &self.hub.api::<ProtectionRequest>(),
+            name,
+            managers::PROTECTION,
+            old,
+            new,
+        )
+        .await
+        .during(doing)?;
         Ok(())
     }
 }
@@ -90,14 +117,18 @@ impl Reconciler<ProtectionRequest> for Protection {
         };
         self.known.enter(&name, seen.request.vm());
         let mut decision = protection::decide(&seen, self.hub.process.clock.now());
-        let has_ports = |status: Option<&ProtectionRequestStatus>| status.is_some_and(|s| !s.volumes.is_empty());
+        let has_ports = |status: Option<&ProtectionRequestStatus>| {
+            status.is_some_and(|s| !s.volumes.is_empty())
+        };
         if has_ports(Some(&decision.status)) && !has_ports(seen.request.status.as_ref()) {
             let _held = self.ports.lock().await;
             seen.others = observe::others(&self.hub, &name).await?;
             decision = protection::decide(&seen, self.hub.process.clock.now());
-            self.write_status(&name, &seen.request.status, &decision.status).await?;
+            self.write_status(&name, &seen.request.status, &decision.status)
+                .await?;
         } else {
-            self.write_status(&name, &seen.request.status, &decision.status).await?;
+            self.write_status(&name, &seen.request.status, &decision.status)
+                .await?;
         }
         for note in &decision.notes {
             self.recorder.publish(&seen.request, note).await;
@@ -121,19 +152,39 @@ pub async fn run(hub: &Hub, zone: &ProtectionZone) {
         let namespace = namespace.to_string();
         move |labels: &BTreeMap<String, String>| -> Vec<ObjectRef<ProtectionRequest>> {
             let request = labels.get(labels::PROTECTION_REQUEST);
-            request.map(|name| ObjectRef::new(name).within(&namespace)).into_iter().collect()
+            request
+                .map(|name| ObjectRef::new(name).within(&namespace))
+                .into_iter()
+                .collect()
         }
     };
     let of_zone = || watcher::Config::default().labels(&format!("{}={}", labels::ZONE, hub.zone));
 
     let (all, map) = (everybody(&reconciler.known), by_label(&hub.namespace));
     let mut streams = vec![
-        triggers::refs_on_change(hub.api::<ProtectionZone>(), watcher::Config::default(), zone_matters, move |_| all(), shutdown()),
-        triggers::refs(hub.api::<DRBDVolume>(), watcher::Config::default(), move |v| map(v.labels()), shutdown()),
+        triggers::refs_on_change(
+            hub.api::<ProtectionZone>(),
+            watcher::Config::default(),
+            zone_matters,
+            move |_| all(),
+            shutdown(),
+        ),
+        triggers::refs(
+            hub.api::<DRBDVolume>(),
+            watcher::Config::default(),
+            move |v| map(v.labels()),
+            shutdown(),
+        ),
     ];
     let all = everybody(&reconciler.known);
     let matters = |p: &DRBDReplicationPolicy| serde_json::to_string(&p.spec).unwrap_or_default();
-    streams.push(triggers::refs_on_change(hub.api::<DRBDReplicationPolicy>(), watcher::Config::default(), matters, move |_| all(), shutdown()));
+    streams.push(triggers::refs_on_change(
+        hub.api::<DRBDReplicationPolicy>(),
+        watcher::Config::default(),
+        matters,
+        move |_| all(),
+        shutdown(),
+    ));
     for cluster in &zone.spec.clusters {
         let map = by_label(&hub.namespace);
         streams.push(remote::refs(
@@ -155,7 +206,15 @@ pub async fn run(hub: &Hub, zone: &ProtectionZone) {
         ));
     }
     let api = hub.api::<ProtectionRequest>();
-    controller::run(&hub.process, api, watcher::Config::default(), reconciler, select_all(streams).boxed(), CONCURRENCY).await;
+    controller::run(
+        &hub.process,
+        api,
+        watcher::Config::default(),
+        reconciler,
+        select_all(streams).boxed(),
+        CONCURRENCY,
+    )
+    .await;
 }
 
 /// What of a zone concerns its requests.

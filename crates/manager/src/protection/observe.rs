@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use farshore_api::meta::labels;
 use farshore_api::protection_request::ProtectionPhase;
 use farshore_api::zone::ZoneCluster;
-use farshore_api::{DRBDReplicationPolicy, DRBDResource, DRBDVolume, FailoverRequest, ProtectionGroup, ProtectionRequest, VmRef, names};
+use farshore_api::{
+    DRBDReplicationPolicy, DRBDResource, DRBDVolume, FailoverRequest, ProtectionGroup,
+    ProtectionRequest, VmRef, names,
+};
 use farshore_core::protection::{Observed, Side, disks};
 use farshore_core::vm::Source;
 use farshore_core::{Seen, group};
@@ -50,25 +53,66 @@ impl Needs {
 /// The other requests of the namespace.
 pub async fn others(hub: &Hub, name: &str) -> Result<Vec<ProtectionRequest>, ReconcileError> {
     let doing = format!("listing ProtectionRequests of {}", hub.namespace);
-    let mut all = hub.api::<ProtectionRequest>().list(&ListParams::default()).await.during(doing)?.items;
+    let mut all = hub
+        .api::<ProtectionRequest>()
+        .list(&ListParams::default())
+        .await
+        .during(doing)?
+        .items;
     all.retain(|r| r.name_any() != name);
     Ok(all)
 }
 
 /// Reads everything about the request of this name; `None` when it is gone.
-pub async fn observe(hub: &Hub, name: &str, trouble: Option<String>) -> Result<Option<(Observed, Remotes)>, ReconcileError> {
+pub async fn observe(
+    hub: &Hub,
+    name: &str,
+    trouble: Option<String>,
+) -> Result<Option<(Observed, Remotes)>, ReconcileError> {
     let doing = format!("reading ProtectionRequest {}/{name}", hub.namespace);
-    let Some(request) = hub.api::<ProtectionRequest>().get_opt(name).await.during(doing)? else { return Ok(None) };
+    let Some(request) = hub
+        .api::<ProtectionRequest>()
+        .get_opt(name)
+        .await
+        .during(doing)?
+    else {
+        return Ok(None);
+    };
     let zone = hub.read_zone().await?;
     let needs = Needs::of(&request);
     let namespace: Api<Namespace> = Api::all(hub.process.client.clone());
-    let own = namespace.get(&hub.namespace).await.during(format!("reading Namespace {}", hub.namespace))?;
-    let policies = hub.api::<DRBDReplicationPolicy>().list(&ListParams::default()).await;
-    let policies = policies.during(format!("listing DRBDReplicationPolicies of {}", hub.namespace))?.items;
-    let of_request = ListParams::default().labels(&format!("{}={name}", labels::PROTECTION_REQUEST));
-    let drbd_volumes = hub.api::<DRBDVolume>().list(&of_request).await.during("listing DRBDVolumes")?.items;
-    let others = if needs.validating { others(hub, name).await? } else { Vec::new() };
-    let locked_by = if needs.deleting { locked_by(hub, &request).await? } else { None };
+    let own = namespace
+        .get(&hub.namespace)
+        .await
+        .during(format!("reading Namespace {}", hub.namespace))?;
+    let policies = hub
+        .api::<DRBDReplicationPolicy>()
+        .list(&ListParams::default())
+        .await;
+    let policies = policies
+        .during(format!(
+            "listing DRBDReplicationPolicies of {}",
+            hub.namespace
+        ))?
+        .items;
+    let of_request =
+        ListParams::default().labels(&format!("{}={name}", labels::PROTECTION_REQUEST));
+    let drbd_volumes = hub
+        .api::<DRBDVolume>()
+        .list(&of_request)
+        .await
+        .during("listing DRBDVolumes")?
+        .items;
+    let others = if needs.validating {
+        others(hub, name).await?
+    } else {
+        Vec::new()
+    };
+    let locked_by = if needs.deleting {
+        locked_by(hub, &request).await?
+    } else {
+        None
+    };
 
     let mut seen = Observed {
         zone_namespace_uid: own.metadata.uid.unwrap_or_default(),
@@ -88,13 +132,18 @@ pub async fn observe(hub: &Hub, name: &str, trouble: Option<String>) -> Result<O
             seen.sides = zone.spec.clusters.iter().map(dark).collect();
             return Ok(Some((seen, remotes)));
         }
-        let looks = zone.spec.clusters.iter().map(|cluster| side(hub, &seen, &needs, cluster));
+        let looks = zone
+            .spec
+            .clusters
+            .iter()
+            .map(|cluster| side(hub, &seen, &needs, cluster));
         let found = futures::future::join_all(looks).await;
         for (cluster, (side, client)) in zone.spec.clusters.iter().zip(found) {
             seen.sides.insert(cluster.name.clone(), side);
             remotes.extend(client.map(|c| (cluster.name.clone(), c)));
         }
-        if needs.validating || needs.building || seen.sides.values().any(|s| s.resource.is_absent()) {
+        if needs.validating || needs.building || seen.sides.values().any(|s| s.resource.is_absent())
+        {
             claims(&mut seen, &remotes).await;
         }
     }
@@ -105,16 +154,32 @@ pub async fn observe(hub: &Hub, name: &str, trouble: Option<String>) -> Result<O
 /// that has only just been made.
 fn worth_looking(seen: &Observed) -> bool {
     let phase = seen.request.status.as_ref().and_then(|s| s.phase);
-    phase.is_some_and(|p| p != ProtectionPhase::Pending) || seen.request.metadata.deletion_timestamp.is_some()
+    phase.is_some_and(|p| p != ProtectionPhase::Pending)
+        || seen.request.metadata.deletion_timestamp.is_some()
 }
 
 /// The FailoverRequest that holds a group of this request.
-async fn locked_by(hub: &Hub, request: &ProtectionRequest) -> Result<Option<String>, ReconcileError> {
-    let groups = hub.api::<ProtectionGroup>().list(&ListParams::default()).await.during("listing ProtectionGroups")?;
-    for found in groups.items.iter().filter(|g| group::hub::contains(g, request)) {
+async fn locked_by(
+    hub: &Hub,
+    request: &ProtectionRequest,
+) -> Result<Option<String>, ReconcileError> {
+    let groups = hub
+        .api::<ProtectionGroup>()
+        .list(&ListParams::default())
+        .await
+        .during("listing ProtectionGroups")?;
+    for found in groups
+        .items
+        .iter()
+        .filter(|g| group::hub::contains(g, request))
+    {
         let name = found.name_any();
         let lock = names::failover_lock(&name);
-        let lease = hub.api::<Lease>().get_opt(&lock).await.during(format!("reading Lease {}/{lock}", hub.namespace))?;
+        let lease = hub
+            .api::<Lease>()
+            .get_opt(&lock)
+            .await
+            .during(format!("reading Lease {}/{lock}", hub.namespace))?;
         let failovers = failovers(hub, &name).await?;
         let held = group::hub::locked_by(lease.as_ref(), &failovers, hub.process.clock.now());
         if held.is_some() {
@@ -126,7 +191,12 @@ async fn locked_by(hub: &Hub, request: &ProtectionRequest) -> Result<Option<Stri
 
 /// The FailoverRequests of a group.
 pub async fn failovers(hub: &Hub, group: &str) -> Result<Vec<FailoverRequest>, ReconcileError> {
-    let mut all = hub.api::<FailoverRequest>().list(&ListParams::default()).await.during("listing FailoverRequests")?.items;
+    let mut all = hub
+        .api::<FailoverRequest>()
+        .list(&ListParams::default())
+        .await
+        .during("listing FailoverRequests")?
+        .items;
     all.retain(|f| f.spec.protection_group_ref.name == group);
     Ok(all)
 }
@@ -136,18 +206,33 @@ fn json(object: DynamicObject) -> Value {
 }
 
 /// Looks at one cluster. When the first look is not answered, no further one is taken.
-async fn side(hub: &Hub, seen: &Observed, needs: &Needs, cluster: &ZoneCluster) -> (Side, Option<Client>) {
+async fn side(
+    hub: &Hub,
+    seen: &Observed,
+    needs: &Needs,
+    cluster: &ZoneCluster,
+) -> (Side, Option<Client>) {
     let client = match hub.reach(cluster).await {
         Seen::Present(client) => client,
         Seen::Absent => return (Side::unreachable("no client"), None),
         Seen::Unknown(why) => return (Side::unreachable(&why), None),
     };
     let vm = seen.request.vm();
-    let machine = look(kubevirt::vms(&client, &vm.namespace).get_opt(&vm.name), LOOK_LIMIT).await.map(|o| json(o.clone()));
+    let machine = look(
+        kubevirt::vms(&client, &vm.namespace).get_opt(&vm.name),
+        LOOK_LIMIT,
+    )
+    .await
+    .map(|o| json(o.clone()));
     if let Some(why) = machine.unknown() {
         return (Side::unreachable(why), None);
     }
-    let vmi = look(kubevirt::instances(&client, &vm.namespace).get_opt(&vm.name), LOOK_LIMIT).await.map(|o| json(o.clone()));
+    let vmi = look(
+        kubevirt::instances(&client, &vm.namespace).get_opt(&vm.name),
+        LOOK_LIMIT,
+    )
+    .await
+    .map(|o| json(o.clone()));
     let name = names::drbd_resource(&seen.zone_namespace_uid, &vm);
     let resources: Api<DRBDResource> = Api::namespaced(client.clone(), &vm.namespace);
     let resource = look(resources.get_opt(&name), LOOK_LIMIT).await;
@@ -177,16 +262,28 @@ async fn side(hub: &Hub, seen: &Observed, needs: &Needs, cluster: &ZoneCluster) 
     }
     if building && !needs.validating {
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        side.namespace = look(namespaces.get_opt(&vm.namespace), LOOK_LIMIT).await.map(|_| ());
+        side.namespace = look(namespaces.get_opt(&vm.namespace), LOOK_LIMIT)
+            .await
+            .map(|_| ());
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &vm.namespace);
-        side.secret = look(secrets.get_metadata_opt(&names::shared_secret(&name)), LOOK_LIMIT).await.map(|_| ());
+        side.secret = look(
+            secrets.get_metadata_opt(&names::shared_secret(&name)),
+            LOOK_LIMIT,
+        )
+        .await
+        .map(|_| ());
     }
     (side, Some(client))
 }
 
 /// Looks at the PVCs of the disks on both sides: those that were chosen, else those that the VM names.
 async fn claims(seen: &mut Observed, remotes: &Remotes) {
-    let chosen = seen.request.status.iter().flat_map(|s| &s.volumes).map(|v| v.pvc.clone());
+    let chosen = seen
+        .request
+        .status
+        .iter()
+        .flat_map(|s| &s.volumes)
+        .map(|v| v.pvc.clone());
     let mut names: BTreeSet<String> = chosen.collect();
     if names.is_empty() {
         let machines = seen.sides.values().filter_map(|s| s.vm.present());
@@ -194,13 +291,20 @@ async fn claims(seen: &mut Observed, remotes: &Remotes) {
             Source::Claim(claim) => Some(claim),
             Source::Hotplugged | Source::Other(_) => None,
         };
-        names = machines.flat_map(disks::unprotected_volumes).filter_map(claim).collect();
+        names = machines
+            .flat_map(disks::unprotected_volumes)
+            .filter_map(claim)
+            .collect();
     }
     let namespace = seen.request.spec.vm_namespace.clone();
     for (cluster, side) in &mut seen.sides {
-        let Some(client) = remotes.get(cluster) else { continue };
+        let Some(client) = remotes.get(cluster) else {
+            continue;
+        };
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
-        let looks = names.iter().map(|name| look(claims.get_opt(name), LOOK_LIMIT));
+        let looks = names
+            .iter()
+            .map(|name| look(claims.get_opt(name), LOOK_LIMIT));
         let found = futures::future::join_all(looks).await;
         side.pvcs.extend(names.iter().cloned().zip(found));
     }
@@ -219,7 +323,10 @@ async fn migrations(client: &Client, vm: &VmRef) -> Seen<Vec<String>> {
     let all = look(listed, LOOK_LIMIT).await;
     all.map(|all| {
         let open = all.iter().filter(|m| {
-            let ended = matches!(m.data["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+            let ended = matches!(
+                m.data["status"]["phase"].as_str(),
+                Some("Succeeded" | "Failed")
+            );
             m.data["spec"]["vmiName"] == vm.name.as_str() && !ended
         });
         open.map(ResourceExt::name_any).collect()
@@ -234,7 +341,11 @@ async fn ports(client: &Client, zone: &str) -> Seen<Vec<(String, i32)>> {
     found.map(|all| {
         let held = |r: &DRBDResource| {
             let holder = format!("{}/{}", r.namespace().unwrap_or_default(), r.name_any());
-            r.spec.volumes.iter().map(|v| (holder.clone(), v.port)).collect::<Vec<_>>()
+            r.spec
+                .volumes
+                .iter()
+                .map(|v| (holder.clone(), v.port))
+                .collect::<Vec<_>>()
         };
         all.iter().flat_map(held).collect()
     })
@@ -242,8 +353,12 @@ async fn ports(client: &Client, zone: &str) -> Seen<Vec<(String, i32)>> {
 
 /// Whether a mirror on this cluster lists the VM.
 async fn mirrored(client: &Client, zone: &str, vm: &VmRef) -> Seen<bool> {
-    let mirrors: Api<ProtectionGroup> = Api::namespaced(client.clone(), &names::zone_namespace(zone));
+    let mirrors: Api<ProtectionGroup> =
+        Api::namespaced(client.clone(), &names::zone_namespace(zone));
     let ours = ListParams::default().labels(&format!("{}=true", labels::MIRROR));
     let found = look_list(mirrors.list(&ours), LOOK_LIMIT).await;
-    found.map(|all| all.iter().any(|g| g.spec.members.iter().any(|m| m.vm_ref.as_ref() == Some(vm))))
+    found.map(|all| {
+        all.iter()
+            .any(|g| g.spec.members.iter().any(|m| m.vm_ref.as_ref() == Some(vm)))
+    })
 }

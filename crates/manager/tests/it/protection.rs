@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use farshore_api::drbd::Role;
 use farshore_api::drbd_volume::DRBDVolumePhase;
 use farshore_api::meta::{annotations, managers};
-use farshore_api::protection_request::ProtectionPhase::{self, CreatingDRBD, Degraded, FailingOver, Failed, Pending, Protected, Syncing, Validating};
+use farshore_api::protection_request::ProtectionPhase::{
+    self, CreatingDRBD, Degraded, Failed, FailingOver, Pending, Protected, Syncing, Validating,
+};
 use farshore_api::{ProtectionRequest, names};
 use farshore_core::conditions;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
@@ -28,25 +30,46 @@ async fn protected(disks: usize) -> World {
 async fn c11_phases_appear_in_order() {
     let world = protected(2).await;
     world.sleep(120).await;
-    assert_eq!(world.phases_of("db01"), [Pending, Validating, CreatingDRBD, Syncing, Protected]);
+    assert_eq!(
+        world.phases_of("db01"),
+        [Pending, Validating, CreatingDRBD, Syncing, Protected]
+    );
     assert!(world.runs("east", "db01").await && !world.runs("west", "db01").await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn c12_one_resource_of_the_documented_name_on_each_cluster() {
     let world = protected(2).await;
-    let zone = Api::<Namespace>::all(admin(&world.hub)).get(ZONE_NAMESPACE).await.unwrap();
+    let zone = Api::<Namespace>::all(admin(&world.hub))
+        .get(ZONE_NAMESPACE)
+        .await
+        .unwrap();
     let name = names::drbd_resource(&zone.uid().unwrap(), &world.request("db01").await.vm());
     assert!(name.starts_with("drbd-shop-db01-"), "{name}");
     for (cluster, role) in [("east", Role::Primary), ("west", Role::Secondary)] {
         let resource = world.resource(cluster, "db01").await.unwrap();
-        assert_eq!((resource.name_any(), resource.spec.role, resource.spec.role_epoch), (name.clone(), role, 1));
+        assert_eq!(
+            (
+                resource.name_any(),
+                resource.spec.role,
+                resource.spec.role_epoch
+            ),
+            (name.clone(), role, 1)
+        );
         assert_eq!(resource.spec.volumes.len(), 2);
     }
     let secrets = [world.on::<Secret>("east"), world.on::<Secret>("west")];
     let mut shared = BTreeSet::new();
     for api in secrets {
-        shared.insert(api.get(&names::shared_secret(&name)).await.unwrap().data.unwrap()["secret"].0.clone());
+        shared.insert(
+            api.get(&names::shared_secret(&name))
+                .await
+                .unwrap()
+                .data
+                .unwrap()["secret"]
+                .0
+                .clone(),
+        );
     }
     assert_eq!(shared.len(), 1, "both sides hold the same secret");
     let secret = String::from_utf8(shared.pop_first().unwrap()).unwrap();
@@ -67,15 +90,35 @@ async fn c13_every_volume_has_a_port_of_its_own_however_many_start_at_once() {
     let mut ports = Vec::new();
     for name in &names {
         world.until_phase(name, Protected).await;
-        let chosen: Vec<i32> = world.request(name).await.status.unwrap().volumes.iter().map(|v| v.port).collect();
+        let chosen: Vec<i32> = world
+            .request(name)
+            .await
+            .status
+            .unwrap()
+            .volumes
+            .iter()
+            .map(|v| v.port)
+            .collect();
         for cluster in ["east", "west"] {
             let resource = world.resource(cluster, name).await.unwrap();
-            assert_eq!(resource.spec.volumes.iter().map(|v| v.port).collect::<Vec<_>>(), chosen);
+            assert_eq!(
+                resource
+                    .spec
+                    .volumes
+                    .iter()
+                    .map(|v| v.port)
+                    .collect::<Vec<_>>(),
+                chosen
+            );
         }
         ports.extend(chosen);
     }
     ports.sort_unstable();
-    assert_eq!(ports, (7000..7024).collect::<Vec<_>>(), "distinct, lowest first");
+    assert_eq!(
+        ports,
+        (7000..7024).collect::<Vec<_>>(),
+        "distinct, lowest first"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,13 +131,19 @@ async fn c38_every_volume_reports_full_sync_before_the_vm_is_swapped() {
     for _ in 0..120 {
         let vm = world.vm("east", "db01").await.unwrap();
         let volumes = world.drbd_volumes().await;
-        let synced = volumes.iter().filter(|v| v.status.as_ref().and_then(|s| s.phase) == Some(DRBDVolumePhase::Synced)).count();
+        let synced = volumes
+            .iter()
+            .filter(|v| v.status.as_ref().and_then(|s| s.phase) == Some(DRBDVolumePhase::Synced))
+            .count();
         if swapped(&vm) {
             assert_eq!((volumes.len(), synced), (2, 2));
             return;
         }
         if synced < 2 && world.phase("db01").await == Some(Syncing) {
-            assert!(!world.runs("east", "db01").await, "the VM is down during the first sync");
+            assert!(
+                !world.runs("east", "db01").await,
+                "the VM is down during the first sync"
+            );
         }
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
     }
@@ -106,27 +155,50 @@ async fn online_the_vm_runs_while_its_disks_sync() {
     let mut world = World::new().await;
     world.machine("db01", 1).await;
     world.start();
-    world.protect_as("db01", json!({"syncMode": "Online"})).await;
+    world
+        .protect_as("db01", json!({"syncMode": "Online"}))
+        .await;
     world.until_phase("db01", Syncing).await;
-    world.until("the VM runs from its replicated disk", || async {
-        let vm = world.vm("east", "db01").await.unwrap();
-        vm["spec"].to_string().contains("db01-0-drbd") && world.runs("east", "db01").await
-    })
-    .await;
-    assert_eq!(world.phase("db01").await, Some(Syncing), "the first sync has not ended");
+    world
+        .until("the VM runs from its replicated disk", || async {
+            let vm = world.vm("east", "db01").await.unwrap();
+            vm["spec"].to_string().contains("db01-0-drbd") && world.runs("east", "db01").await
+        })
+        .await;
+    assert_eq!(
+        world.phase("db01").await,
+        Some(Syncing),
+        "the first sync has not ended"
+    );
     world.until_phase("db01", Protected).await;
-    assert_eq!(world.phases_of("db01"), [Pending, Validating, CreatingDRBD, Syncing, Protected]);
+    assert_eq!(
+        world.phases_of("db01"),
+        [Pending, Validating, CreatingDRBD, Syncing, Protected]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_settled_world_is_not_written() {
     let world = protected(2).await;
-    world.group("shop", json!({"members": [{"protectionRequestRef": "db01"}]})).await;
+    world
+        .group(
+            "shop",
+            json!({"members": [{"protectionRequestRef": "db01"}]}),
+        )
+        .await;
     world.sleep(120).await;
     let marks = world.marks();
     world.sleep(600).await;
     let writes = world.writes_since(marks);
-    assert!(writes.is_empty(), "{}", writes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    assert!(
+        writes.is_empty(),
+        "{}",
+        writes
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,11 +216,24 @@ async fn the_standby_is_a_halted_copy_on_its_own_node() {
     let world = protected(1).await;
     let vm = world.vm("west", "db01").await.unwrap();
     assert_eq!(vm["spec"]["runStrategy"], "Halted");
-    assert_eq!(vm["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/hostname"], "west-1");
-    assert_eq!(vm["spec"]["template"]["spec"]["volumes"][1]["persistentVolumeClaim"]["claimName"], "db01-0-drbd");
-    assert_eq!(vm["metadata"]["annotations"][annotations::PROTECTED_BY], "metro1/db01");
+    assert_eq!(
+        vm["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/hostname"],
+        "west-1"
+    );
+    assert_eq!(
+        vm["spec"]["template"]["spec"]["volumes"][1]["persistentVolumeClaim"]["claimName"],
+        "db01-0-drbd"
+    );
+    assert_eq!(
+        vm["metadata"]["annotations"][annotations::PROTECTED_BY],
+        "metro1/db01"
+    );
     let patch = json!({"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 8}}}}}});
-    world.vms("east").patch("db01", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    world
+        .vms("east")
+        .patch("db01", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
     world.until("the standby has 8 cores", || async {
         world.vm("west", "db01").await.unwrap()["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] == 8
     })
@@ -161,20 +246,35 @@ async fn the_standby_is_a_halted_copy_on_its_own_node() {
 async fn what_is_refused_is_told_and_tried_again_when_the_world_changes() {
     let mut world = World::new().await;
     world.start();
-    world.protect_as("a", json!({"replicationProtocol": "A"})).await;
+    world
+        .protect_as("a", json!({"replicationProtocol": "A"}))
+        .await;
     world.protect_as("rpo", json!({"rpo": 5})).await;
     world.protect("db01").await;
     for (name, message) in [
         ("a", "ReplicationProtocolA is not supported yet"),
-        ("rpo", "spec.rpo must be 0 when spec.replicationProtocol is C"),
+        (
+            "rpo",
+            "spec.rpo must be 0 when spec.replicationProtocol is C",
+        ),
     ] {
         world.until_phase(name, Failed).await;
         let status = world.request(name).await.status.unwrap();
-        assert_eq!(conditions::get(&status.conditions, "Validated").unwrap().message, message);
+        assert_eq!(
+            conditions::get(&status.conditions, "Validated")
+                .unwrap()
+                .message,
+            message
+        );
     }
     world.until_phase("db01", Failed).await;
     let status = world.request("db01").await.status.unwrap();
-    assert_eq!(conditions::get(&status.conditions, "Validated").unwrap().reason, "VMNotFound");
+    assert_eq!(
+        conditions::get(&status.conditions, "Validated")
+            .unwrap()
+            .reason,
+        "VMNotFound"
+    );
     world.machine("db01", 1).await;
     world.until_phase("db01", Protected).await;
     let marks = world.marks();
@@ -193,7 +293,10 @@ async fn an_unvalidated_zone_is_waited_for() {
     let status = world.request("db01").await.status.unwrap();
     assert_eq!(status.phase, Some(Pending));
     let validated = conditions::get(&status.conditions, "Validated").unwrap();
-    assert_eq!(validated.message, "ProtectionZone metro1 is not validated: ClustersValidated=False reason=Test");
+    assert_eq!(
+        validated.message,
+        "ProtectionZone metro1 is not validated: ClustersValidated=False reason=Test"
+    );
     world.validated("True").await;
     world.until_phase("db01", Protected).await;
 }
@@ -203,7 +306,10 @@ async fn a_lost_cluster_or_link_degrades_and_comes_back() {
     let world = protected(1).await;
     let reason = || async {
         let status = world.request("db01").await.status.unwrap();
-        conditions::get(&status.conditions, "Protected").unwrap().reason.clone()
+        conditions::get(&status.conditions, "Protected")
+            .unwrap()
+            .reason
+            .clone()
     };
     world.workload.link(false);
     world.until_phase("db01", Degraded).await;
@@ -219,7 +325,10 @@ async fn a_lost_cluster_or_link_degrades_and_comes_back() {
         world.until_phase("db01", Protected).await;
     }
     assert!(world.runs("east", "db01").await);
-    assert_eq!(world.request("db01").await.status.unwrap().role_epoch, Some(1));
+    assert_eq!(
+        world.request("db01").await.status.unwrap().role_epoch,
+        Some(1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,8 +342,14 @@ async fn a_protection_that_meets_a_dark_cluster_goes_on_when_it_is_back() {
     assert_eq!(world.phase("db01").await, Some(Validating));
     let status = world.request("db01").await.status.unwrap();
     let validated = conditions::get(&status.conditions, "Validated").unwrap();
-    assert_eq!((validated.status.as_str(), validated.reason.as_str()), ("Unknown", "ClusterUnreachable"));
-    assert!(world.runs("east", "db01").await, "nothing is stopped for a protection that cannot begin");
+    assert_eq!(
+        (validated.status.as_str(), validated.reason.as_str()),
+        ("Unknown", "ClusterUnreachable")
+    );
+    assert!(
+        world.runs("east", "db01").await,
+        "nothing is stopped for a protection that cannot begin"
+    );
     world.west.set_down(false);
     world.until_phase("db01", Protected).await;
 }
@@ -243,10 +358,20 @@ async fn a_protection_that_meets_a_dark_cluster_goes_on_when_it_is_back() {
 async fn flip(world: &World, to: &str) {
     for cluster in ["east", "west"] {
         let patch = json!({"spec": {"runStrategy": "Halted"}});
-        world.vms(cluster).patch("db01", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        world
+            .vms(cluster)
+            .patch("db01", &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
     }
-    world.until("nothing runs", || async { !world.runs("east", "db01").await && !world.runs("west", "db01").await }).await;
-    world.patch_request("db01", json!({"spec": {"sourceCluster": to}})).await;
+    world
+        .until("nothing runs", || async {
+            !world.runs("east", "db01").await && !world.runs("west", "db01").await
+        })
+        .await;
+    world
+        .patch_request("db01", json!({"spec": {"sourceCluster": to}}))
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,10 +382,17 @@ async fn a_new_source_becomes_primary_only_after_the_old_gave_way() {
     world.until_phase("db01", FailingOver).await;
     world.sleep(120).await;
     let west = world.resource("west", "db01").await.unwrap();
-    assert_eq!((west.spec.role, west.spec.role_epoch), (Role::Secondary, 1), "east has not been seen to give way");
+    assert_eq!(
+        (west.spec.role, west.spec.role_epoch),
+        (Role::Secondary, 1),
+        "east has not been seen to give way"
+    );
     world.workload.agents("east", true);
     world.until_phase("db01", Protected).await;
-    let [east, west] = [world.resource("east", "db01").await.unwrap(), world.resource("west", "db01").await.unwrap()];
+    let [east, west] = [
+        world.resource("east", "db01").await.unwrap(),
+        world.resource("west", "db01").await.unwrap(),
+    ];
     assert_eq!((east.spec.role, east.spec.role_epoch), (Role::Secondary, 2));
     assert_eq!((west.spec.role, west.spec.role_epoch), (Role::Primary, 2));
     let phases = world.phases_of("db01");
@@ -268,22 +400,41 @@ async fn a_new_source_becomes_primary_only_after_the_old_gave_way() {
 
     // The template now follows from west to east, and the old VM stays halted.
     let patch = json!({"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 3}}}}}});
-    world.vms("west").patch("db01", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    world
+        .vms("west")
+        .patch("db01", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
     world.until("east follows", || async {
         world.vm("east", "db01").await.unwrap()["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] == 3
     })
     .await;
-    assert_eq!(world.vm("east", "db01").await.unwrap()["spec"]["runStrategy"], "Halted");
+    assert_eq!(
+        world.vm("east", "db01").await.unwrap()["spec"]["runStrategy"],
+        "Halted"
+    );
 
     flip(&world, "east").await;
     world.until_phase("db01", FailingOver).await;
     world.until_phase("db01", Protected).await;
-    assert_eq!(world.resource("east", "db01").await.unwrap().spec.role_epoch, 3);
+    assert_eq!(
+        world
+            .resource("east", "db01")
+            .await
+            .unwrap()
+            .spec
+            .role_epoch,
+        3
+    );
 }
 
 async fn gone(world: &World) {
     let api = world.on_hub::<ProtectionRequest>();
-    world.until("the request is gone", || async { api.get_opt("db01").await.unwrap().is_none() }).await;
+    world
+        .until("the request is gone", || async {
+            api.get_opt("db01").await.unwrap().is_none()
+        })
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -294,36 +445,71 @@ async fn unprotecting_gives_everything_back() {
     world.start();
     world.protect("db01").await;
     world.until_phase("db01", Protected).await;
-    world.on_hub::<ProtectionRequest>().delete("db01", &DeleteParams::default()).await.unwrap();
+    world
+        .on_hub::<ProtectionRequest>()
+        .delete("db01", &DeleteParams::default())
+        .await
+        .unwrap();
     gone(&world).await;
     let after = world.vm("east", "db01").await.unwrap();
     assert_eq!(after["spec"], before["spec"]);
     assert_eq!(after["metadata"]["labels"], before["metadata"]["labels"]);
-    assert!(after["metadata"]["annotations"].as_object().is_none_or(|a| a.is_empty()));
-    world.until("the VM runs again", || async { world.runs("east", "db01").await }).await;
+    assert!(
+        after["metadata"]["annotations"]
+            .as_object()
+            .is_none_or(|a| a.is_empty())
+    );
+    world
+        .until("the VM runs again", || async {
+            world.runs("east", "db01").await
+        })
+        .await;
     assert!(world.vm("west", "db01").await.is_none());
     for cluster in ["east", "west"] {
         assert!(world.resource(cluster, "db01").await.is_none());
-        let claims = world.on::<PersistentVolumeClaim>(cluster).list(&ListParams::default()).await.unwrap().items.len();
+        let claims = world
+            .on::<PersistentVolumeClaim>(cluster)
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len();
         assert_eq!(claims, if cluster == "east" { 2 } else { 0 });
-        let secrets = world.on::<Secret>(cluster).list(&ListParams::default()).await.unwrap();
+        let secrets = world
+            .on::<Secret>(cluster)
+            .list(&ListParams::default())
+            .await
+            .unwrap();
         assert_eq!(secrets.items.len(), 0);
     }
-    world.until("the DRBDVolumes are gone", || async { world.drbd_volumes().await.is_empty() }).await;
+    world
+        .until("the DRBDVolumes are gone", || async {
+            world.drbd_volumes().await.is_empty()
+        })
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn unprotecting_waits_for_a_dark_peer() {
     let world = protected(1).await;
     world.west.set_down(true);
-    world.on_hub::<ProtectionRequest>().delete("db01", &DeleteParams::default()).await.unwrap();
-    world.until_phase("db01", ProtectionPhase::Unprotecting).await;
+    world
+        .on_hub::<ProtectionRequest>()
+        .delete("db01", &DeleteParams::default())
+        .await
+        .unwrap();
+    world
+        .until_phase("db01", ProtectionPhase::Unprotecting)
+        .await;
     world.sleep(300).await;
     let status = world.request("db01").await.status.unwrap();
     let told = conditions::get(&status.conditions, "Protected").unwrap();
     assert_eq!(told.reason, "ClusterUnreachable");
     assert!(told.message.contains("cluster west"), "{}", told.message);
-    assert!(world.runs("east", "db01").await, "the VM is not stopped for nothing");
+    assert!(
+        world.runs("east", "db01").await,
+        "the VM is not stopped for nothing"
+    );
     world.west.set_down(false);
     gone(&world).await;
 }
@@ -331,10 +517,21 @@ async fn unprotecting_waits_for_a_dark_peer() {
 #[tokio::test(start_paused = true)]
 async fn the_writes_carry_the_name_of_the_old_controller() {
     let world = protected(1).await;
-    let by = |meta: &kube::api::ObjectMeta| meta.managed_fields.iter().flatten().any(|m| m.manager.as_deref() == Some(managers::PROTECTION));
+    let by = |meta: &kube::api::ObjectMeta| {
+        meta.managed_fields
+            .iter()
+            .flatten()
+            .any(|m| m.manager.as_deref() == Some(managers::PROTECTION))
+    };
     for cluster in ["east", "west"] {
-        assert!(by(&world.vms(cluster).get("db01").await.unwrap().metadata), "the VM on {cluster}");
-        assert!(by(&world.resource(cluster, "db01").await.unwrap().metadata), "the DRBDResource on {cluster}");
+        assert!(
+            by(&world.vms(cluster).get("db01").await.unwrap().metadata),
+            "the VM on {cluster}"
+        );
+        assert!(
+            by(&world.resource(cluster, "db01").await.unwrap().metadata),
+            "the DRBDResource on {cluster}"
+        );
     }
     assert!(by(&world.request("db01").await.metadata));
 }

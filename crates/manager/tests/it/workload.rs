@@ -40,18 +40,34 @@ impl std::fmt::Debug for Workload {
 }
 
 fn fake() -> PatchParams {
-    PatchParams { field_manager: Some("fake".into()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some("fake".into()),
+        ..PatchParams::default()
+    }
 }
 
 fn faked() -> PostParams {
-    PostParams { field_manager: Some("fake".into()), ..PostParams::default() }
+    PostParams {
+        field_manager: Some("fake".into()),
+        ..PostParams::default()
+    }
 }
 
 impl Workload {
     pub fn new(east: &ApiServer, west: &ApiServer) -> Self {
-        let state = State { link: true, copied: BTreeMap::new(), stopped: Vec::new() };
-        let clusters = [("east".to_string(), admin(east)), ("west".to_string(), admin(west))];
-        Self { clusters, state: Arc::new(Mutex::new(state)) }
+        let state = State {
+            link: true,
+            copied: BTreeMap::new(),
+            stopped: Vec::new(),
+        };
+        let clusters = [
+            ("east".to_string(), admin(east)),
+            ("west".to_string(), admin(west)),
+        ];
+        Self {
+            clusters,
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     pub fn link(&self, up: bool) {
@@ -79,19 +95,32 @@ impl Workload {
 
     async fn tick(&self, cluster: &str, client: &Client) -> kube::Result<()> {
         let resources: Api<DRBDResource> = Api::namespaced(client.clone(), SHOP);
-        if !self.state.lock().unwrap().stopped.contains(&cluster.to_string()) {
+        if !self
+            .state
+            .lock()
+            .unwrap()
+            .stopped
+            .contains(&cluster.to_string())
+        {
             for resource in resources.list(&ListParams::default()).await?.items {
                 self.agent(cluster, client, &resource).await?;
             }
         }
         for vm in vms(client).list(&ListParams::default()).await?.items {
             let name = vm.name_any();
-            let resource = resources.list(&ListParams::default()).await?.items.into_iter().find(|r| r.spec.vm_ref.name == name);
+            let resource = resources
+                .list(&ListParams::default())
+                .await?
+                .items
+                .into_iter()
+                .find(|r| r.spec.vm_ref.name == name);
             kubevirt(client, &serde_json::to_value(&vm).unwrap(), resource).await?;
         }
         for vmi in vmis(client).list(&ListParams::default()).await?.items {
             if vms(client).get_opt(&vmi.name_any()).await?.is_none() {
-                vmis(client).delete(&vmi.name_any(), &DeleteParams::default()).await?;
+                vmis(client)
+                    .delete(&vmi.name_any(), &DeleteParams::default())
+                    .await?;
             }
         }
         Ok(())
@@ -106,7 +135,10 @@ impl Workload {
     async fn agent(&self, cluster: &str, client: &Client, live: &DRBDResource) -> kube::Result<()> {
         let api: Api<DRBDResource> = Api::namespaced(client.clone(), SHOP);
         let name = live.name_any();
-        let open = vmis(client).get_opt(&live.spec.vm_ref.name).await?.is_some();
+        let open = vmis(client)
+            .get_opt(&live.spec.vm_ref.name)
+            .await?
+            .is_some();
         if live.metadata.deletion_timestamp.is_some() {
             if !open || live.status.is_none() {
                 self.state.lock().unwrap().copied.remove(&name);
@@ -122,7 +154,8 @@ impl Workload {
             return Ok(());
         }
         let peer = self.peer(cluster, &name).await;
-        let peer_up = peer.is_some_and(|p| p.spec.peer.is_some() && p.metadata.deletion_timestamp.is_none());
+        let peer_up =
+            peer.is_some_and(|p| p.spec.peer.is_some() && p.metadata.deletion_timestamp.is_none());
         let (connected, copied) = {
             let mut state = self.state.lock().unwrap();
             let connected = state.link && peer_up && !live.spec.paused;
@@ -135,7 +168,8 @@ impl Workload {
         let status = status_of(live, connected, copied, open);
         if live.status.as_ref() != Some(&status) {
             let patch = json!({"status": status});
-            api.patch_status(&name, &fake(), &Patch::Merge(&patch)).await?;
+            api.patch_status(&name, &fake(), &Patch::Merge(&patch))
+                .await?;
         }
         Ok(())
     }
@@ -161,20 +195,34 @@ async fn bind(cluster: &str, client: &Client, live: &DRBDResource) -> kube::Resu
         "spec": {"nodeName": node, "local": {"nodeName": node, "address": format!("10.0.0.{}", cluster.len())}},
     });
     let api: Api<DRBDResource> = Api::namespaced(client.clone(), SHOP);
-    api.patch(&live.name_any(), &fake(), &Patch::Merge(&patch)).await.map(|_| ())
+    api.patch(&live.name_any(), &fake(), &Patch::Merge(&patch))
+        .await
+        .map(|_| ())
 }
 
 fn status_of(live: &DRBDResource, connected: bool, copied: i32, open: bool) -> DRBDResourceStatus {
     let mut status = live.status.clone().unwrap_or_default();
-    let newer = status.role_epoch.is_none_or(|done| live.spec.role_epoch >= done);
+    let newer = status
+        .role_epoch
+        .is_none_or(|done| live.spec.role_epoch >= done);
     let giving_way = status.role == Some(Role::Primary) && live.spec.role == Role::Secondary;
     if newer && !(giving_way && open) {
         status.role = Some(live.spec.role);
         status.role_epoch = Some(live.spec.role_epoch);
     }
     let (done, source) = (copied >= 100, live.spec.initial_source);
-    let disk = |has: bool| if has || done { DiskState::UpToDate } else { DiskState::Inconsistent };
-    let connection = if connected { ConnectionState::Connected } else { ConnectionState::Connecting };
+    let disk = |has: bool| {
+        if has || done {
+            DiskState::UpToDate
+        } else {
+            DiskState::Inconsistent
+        }
+    };
+    let connection = if connected {
+        ConnectionState::Connected
+    } else {
+        ConnectionState::Connecting
+    };
     status.connection_state = Some(connection);
     status.disk_state = Some(disk(source));
     status.volumes = live
@@ -187,7 +235,11 @@ fn status_of(live: &DRBDResource, connected: bool, copied: i32, open: bool) -> D
             role: status.role.unwrap_or(Role::Secondary),
             connection_state: connection,
             disk_state: disk(source),
-            peer_disk_state: if connected { disk(!source) } else { DiskState::DUnknown },
+            peer_disk_state: if connected {
+                disk(!source)
+            } else {
+                DiskState::DUnknown
+            },
             replication_state: match (connected, done, source) {
                 (false, ..) => ReplicationState::Off,
                 (_, true, _) => ReplicationState::Established,

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use farshore_api::conditions::zone as zone_condition;
 use farshore_api::protection_request::ProtectionPhase;
-use farshore_api::{DRBDReplicationPolicy, DRBDResource, DRBDVolume, ProtectionGroup, ProtectionRequest, ProtectionZone};
+use farshore_api::{
+    DRBDReplicationPolicy, DRBDResource, DRBDVolume, ProtectionGroup, ProtectionRequest,
+    ProtectionZone,
+};
 use farshore_apiserver::{ApiServer, ApiService, LogEntry, Options};
 use farshore_runtime::{CancellationToken, Clock, Connector, Process};
 use futures::StreamExt;
@@ -18,7 +21,9 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -47,7 +52,10 @@ pub struct Fate {
 
 impl Fate {
     pub fn after(writes: u64) -> Self {
-        Self { last: Some(writes), ..Self::default() }
+        Self {
+            last: Some(writes),
+            ..Self::default()
+        }
     }
 }
 
@@ -70,7 +78,11 @@ impl tower::Service<http::Request<kube::client::Body>> for Watched {
         // Its own Lease is renewed at any time and is no step of anything.
         let lease = request.uri().path().contains("/leases/tsr-manager");
         let write = request.method() != http::Method::GET && !lease;
-        let number = if write { self.fate.writes.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
+        let number = if write {
+            self.fate.writes.fetch_add(1, Ordering::Relaxed) + 1
+        } else {
+            0
+        };
         let (fate, answer) = (self.fate.clone(), self.inner.call(request));
         Box::pin(async move {
             if fate.dead.is_cancelled() {
@@ -106,7 +118,9 @@ async fn create<K>(api: &Api<K>, object: Value)
 where
     K: Clone + Serialize + DeserializeOwned + std::fmt::Debug,
 {
-    api.create(&PostParams::default(), &from(object)).await.unwrap();
+    api.create(&PostParams::default(), &from(object))
+        .await
+        .unwrap();
 }
 
 fn kubevirt_crd(kind: &str, plural: &str) -> Value {
@@ -123,7 +137,12 @@ fn kubevirt_crd(kind: &str, plural: &str) -> Value {
 impl World {
     /// Three clusters and a validated zone; no manager yet.
     pub async fn new() -> Self {
-        let server = |name: &str| ApiServer::new(Options { name: name.into(), ..Options::default() });
+        let server = |name: &str| {
+            ApiServer::new(Options {
+                name: name.into(),
+                ..Options::default()
+            })
+        };
         let shutdown = CancellationToken::new();
         let (hub, east, west) = (server("hub"), server("east"), server("west"));
         for server in [&hub, &east, &west] {
@@ -138,20 +157,37 @@ impl World {
             for (kind, plural) in [
                 ("VirtualMachine", "virtualmachines"),
                 ("VirtualMachineInstance", "virtualmachineinstances"),
-                ("VirtualMachineInstanceMigration", "virtualmachineinstancemigrations"),
+                (
+                    "VirtualMachineInstanceMigration",
+                    "virtualmachineinstancemigrations",
+                ),
             ] {
                 create(&crds, kubevirt_crd(kind, plural)).await;
             }
-            let class = json!({"metadata": {"name": "lab-block"}, "provisioner": "lab", "parameters": {}});
+            let class =
+                json!({"metadata": {"name": "lab-block"}, "provisioner": "lab", "parameters": {}});
             create(&Api::<StorageClass>::all(admin(server)), class).await;
         }
         let namespace = |name: &str| json!({"metadata": {"name": name}});
-        create(&Api::<Namespace>::all(admin(&hub)), namespace(ZONE_NAMESPACE)).await;
+        create(
+            &Api::<Namespace>::all(admin(&hub)),
+            namespace(ZONE_NAMESPACE),
+        )
+        .await;
         create(&Api::<Namespace>::all(admin(&east)), namespace(SHOP)).await;
         let workload = Workload::new(&east, &west);
         let clock = Clock::virtual_from("2026-01-01T00:00:00Z".parse().unwrap());
         let phases = Arc::default();
-        let world = Self { hub, east, west, workload, clock, phases, shutdown, manager: None };
+        let world = Self {
+            hub,
+            east,
+            west,
+            workload,
+            clock,
+            phases,
+            shutdown,
+            manager: None,
+        };
         world.zone().await;
         world.watch_phases();
         let (workload, ended) = (world.workload.clone(), world.shutdown.clone());
@@ -165,7 +201,11 @@ impl World {
                 "current-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nclusters: [{{name: c, cluster: {{server: 'https://{cluster}'}}}}]\nusers: [{{name: u, user: {{token: '{}'}}}}]\n",
                 server.admin_token()
             );
-            create(&self.on_hub::<Secret>(), json!({"metadata": {"name": cluster}, "stringData": {"kubeconfig": kubeconfig}})).await;
+            create(
+                &self.on_hub::<Secret>(),
+                json!({"metadata": {"name": cluster}, "stringData": {"kubeconfig": kubeconfig}}),
+            )
+            .await;
         }
         let cluster = |name: &str| json!({"name": name, "kubeconfigSecretRef": {"name": name, "key": "kubeconfig"}});
         create(&self.on_hub::<ProtectionZone>(), json!({
@@ -185,14 +225,19 @@ impl World {
         });
         let patch = json!({"status": {"conditions": [condition]}});
         let api = self.on_hub::<ProtectionZone>();
-        api.patch_status(ZONE, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        api.patch_status(ZONE, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
     }
 
     pub async fn policy(&self, name: &str, default: bool) {
-        create(&self.on_hub::<DRBDReplicationPolicy>(), json!({
-            "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "DRBDReplicationPolicy",
-            "metadata": {"name": name}, "spec": {"isDefault": default},
-        }))
+        create(
+            &self.on_hub::<DRBDReplicationPolicy>(),
+            json!({
+                "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "DRBDReplicationPolicy",
+                "metadata": {"name": name}, "spec": {"isDefault": default},
+            }),
+        )
         .await;
     }
 
@@ -204,7 +249,11 @@ impl World {
     }
 
     pub fn server(&self, cluster: &str) -> &ApiServer {
-        if cluster == "east" { &self.east } else { &self.west }
+        if cluster == "east" {
+            &self.east
+        } else {
+            &self.west
+        }
     }
 
     pub fn on<K>(&self, cluster: &str) -> Api<K>
@@ -236,22 +285,36 @@ impl World {
     }
 
     pub async fn phase(&self, name: &str) -> Option<ProtectionPhase> {
-        self.on_hub::<ProtectionRequest>().get_opt(name).await.unwrap()?.status?.phase
+        self.on_hub::<ProtectionRequest>()
+            .get_opt(name)
+            .await
+            .unwrap()?
+            .status?
+            .phase
     }
 
     pub async fn resource(&self, cluster: &str, name: &str) -> Option<DRBDResource> {
-        let all = self.on::<DRBDResource>(cluster).list(&ListParams::default()).await.unwrap();
+        let all = self
+            .on::<DRBDResource>(cluster)
+            .list(&ListParams::default())
+            .await
+            .unwrap();
         all.items.into_iter().find(|r| r.spec.vm_ref.name == name)
     }
 
     pub async fn drbd_volumes(&self) -> Vec<DRBDVolume> {
-        self.on_hub::<DRBDVolume>().list(&ListParams::default()).await.unwrap().items
+        self.on_hub::<DRBDVolume>()
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
     }
 
     /// A running VM on east with this many disks, and a cloud-init volume.
     pub async fn machine(&self, name: &str, disks: usize) {
         let claims = self.on::<PersistentVolumeClaim>("east");
-        let mut volumes = vec![json!({"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}})];
+        let mut volumes =
+            vec![json!({"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}})];
         for disk in 0..disks {
             let claim = format!("{name}-{disk}");
             create(&claims, json!({
@@ -298,13 +361,21 @@ impl World {
 
     pub async fn patch_request(&self, name: &str, patch: Value) {
         let api = self.on_hub::<ProtectionRequest>();
-        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        api.patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
     }
 
     fn process(&self, fate: &Fate) -> Process {
         let client = |server: &ApiServer| {
             let inner = server.service(Some(&server.admin_token()));
-            Client::new(Watched { inner, fate: fate.clone() }, "default")
+            Client::new(
+                Watched {
+                    inner,
+                    fate: fate.clone(),
+                },
+                "default",
+            )
         };
         let (east, west) = (client(&self.east), client(&self.west));
         let connector = Connector::in_process(Arc::new(move |server, _| match server {
@@ -350,8 +421,13 @@ impl World {
         let watch = async move {
             let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
             while let Some(event) = events.next().await {
-                let Ok(watcher::Event::Apply(request) | watcher::Event::InitApply(request)) = event else { continue };
-                let Some(phase) = request.status.as_ref().and_then(|s| s.phase) else { continue };
+                let Ok(watcher::Event::Apply(request) | watcher::Event::InitApply(request)) = event
+                else {
+                    continue;
+                };
+                let Some(phase) = request.status.as_ref().and_then(|s| s.phase) else {
+                    continue;
+                };
                 let mut phases = phases.lock().unwrap();
                 let seen = phases.entry(request.name_any()).or_insert_with(Vec::new);
                 if seen.last() != Some(&phase) {
@@ -363,7 +439,12 @@ impl World {
     }
 
     pub fn phases_of(&self, name: &str) -> Vec<ProtectionPhase> {
-        self.phases.lock().unwrap().get(name).cloned().unwrap_or_default()
+        self.phases
+            .lock()
+            .unwrap()
+            .get(name)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Waits until something holds; up to 20 minutes of virtual time.
@@ -374,20 +455,35 @@ impl World {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let requests = self.on_hub::<ProtectionRequest>().list(&ListParams::default()).await.unwrap();
-        let told: Vec<_> = requests.items.iter().map(|r| serde_json::to_string_pretty(&r.status).unwrap()).collect();
+        let requests = self
+            .on_hub::<ProtectionRequest>()
+            .list(&ListParams::default())
+            .await
+            .unwrap();
+        let told: Vec<_> = requests
+            .items
+            .iter()
+            .map(|r| serde_json::to_string_pretty(&r.status).unwrap())
+            .collect();
         panic!("never: {what}\n{}\n{:?}", told.join("\n"), self.workload);
     }
 
     pub async fn until_phase(&self, name: &str, phase: ProtectionPhase) {
-        self.until(&format!("{name} is {phase}"), || async { self.phase(name).await == Some(phase) }).await;
+        self.until(&format!("{name} is {phase}"), || async {
+            self.phase(name).await == Some(phase)
+        })
+        .await;
     }
 
     /// Writes that the manager made on any server since the marks, its Lease left out.
     pub fn writes_since(&self, marks: [u64; 3]) -> Vec<LogEntry> {
         let servers = [&self.hub, &self.east, &self.west];
-        let all = servers.into_iter().zip(marks).flat_map(|(s, mark)| s.request_log().since(mark));
-        all.filter(|e| e.is_write() && e.resource != "leases" && e.manager != "fake").collect()
+        let all = servers
+            .into_iter()
+            .zip(marks)
+            .flat_map(|(s, mark)| s.request_log().since(mark));
+        all.filter(|e| e.is_write() && e.resource != "leases" && e.manager != "fake")
+            .collect()
     }
 
     pub fn marks(&self) -> [u64; 3] {
@@ -407,7 +503,10 @@ impl Drop for World {
 }
 
 fn kubevirt(client: &Client, kind: &str, plural: &str) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("kubevirt.io", "v1", kind), plural);
+    let resource = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("kubevirt.io", "v1", kind),
+        plural,
+    );
     Api::namespaced_with(client.clone(), SHOP, &resource)
 }
 

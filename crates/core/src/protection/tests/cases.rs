@@ -21,13 +21,18 @@ fn verdict(seen: &Observed) -> String {
     let decision = decide(seen, "2026-01-01T00:00:30Z".parse().unwrap());
     let phase = decision.status.phase.unwrap();
     match conditions::get(&decision.status.conditions, "Validated") {
-        Some(c) => format!("{phase}: Validated={} {}: {}", c.status, c.reason, c.message),
+        Some(c) => format!(
+            "{phase}: Validated={} {}: {}",
+            c.status, c.reason, c.message
+        ),
         None => format!("{phase}"),
     }
 }
 
 fn volumes(seen: &mut Observed, volumes: Value) {
-    let Seen::Present(vm) = &mut seen.sides.get_mut(EAST).unwrap().vm else { panic!() };
+    let Seen::Present(vm) = &mut seen.sides.get_mut(EAST).unwrap().vm else {
+        panic!()
+    };
     vm["spec"]["template"]["spec"]["volumes"] = volumes;
 }
 
@@ -43,51 +48,98 @@ fn bad_input_lands_in_a_condition_that_says_what_to_do() {
             zone.conditions[0].reason = "ClusterAlreadyClaimed".into();
         }),
         ("no zone", |s| s.zone = None),
-        ("unknown cluster", |s| s.request.spec.source_cluster = "north".into()),
-        ("protocol A", |s| s.request.spec.replication_protocol = farshore_api::drbd::Protocol::A),
+        ("unknown cluster", |s| {
+            s.request.spec.source_cluster = "north".into()
+        }),
+        ("protocol A", |s| {
+            s.request.spec.replication_protocol = farshore_api::drbd::Protocol::A
+        }),
         ("rpo with C", |s| s.request.spec.rpo = 5),
-        ("no VM", |s| s.sides.get_mut(EAST).unwrap().vm = Seen::Absent),
+        ("no VM", |s| {
+            s.sides.get_mut(EAST).unwrap().vm = Seen::Absent
+        }),
         ("already protected by an older request", |s| {
             let mut other = request("first", "db01");
-            other.metadata.creation_timestamp = Some("2025-12-31T00:00:00Z".parse().map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time).unwrap());
+            other.metadata.creation_timestamp = Some(
+                "2025-12-31T00:00:00Z"
+                    .parse()
+                    .map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time)
+                    .unwrap(),
+            );
             s.others.push(other);
         }),
         ("already protected in another zone", |s| {
-            let Seen::Present(vm) = &mut s.sides.get_mut(EAST).unwrap().vm else { panic!() };
-            vm::annotate(vm, "siterecovery.trilio.io/protected-by", Some("metro2/db01"));
+            let Seen::Present(vm) = &mut s.sides.get_mut(EAST).unwrap().vm else {
+                panic!()
+            };
+            vm::annotate(
+                vm,
+                "siterecovery.trilio.io/protected-by",
+                Some("metro2/db01"),
+            );
         }),
         ("16 disks", |s| {
             let many = (0..16).map(|i| json!({"name": format!("d{i}"), "persistentVolumeClaim": {"claimName": format!("d{i}")}}));
             volumes(s, many.collect());
         }),
-        ("no disk to replicate", |s| volumes(s, json!([{"name": "root", "containerDisk": {"image": "fedora"}}]))),
+        ("no disk to replicate", |s| {
+            volumes(
+                s,
+                json!([{"name": "root", "containerDisk": {"image": "fedora"}}]),
+            )
+        }),
         ("hotplugged disk", |s| {
-            volumes(s, json!([{"name": "hot", "persistentVolumeClaim": {"claimName": "db01-data", "hotpluggable": true}}]));
+            volumes(
+                s,
+                json!([{"name": "hot", "persistentVolumeClaim": {"claimName": "db01-data", "hotpluggable": true}}]),
+            );
         }),
         ("filesystem claim", |s| {
             let claim = serde_json::from_value(claim("db01-data", "Filesystem")).unwrap();
-            s.sides.get_mut(EAST).unwrap().pvcs.insert("db01-data".into(), Seen::Present(claim));
+            s.sides
+                .get_mut(EAST)
+                .unwrap()
+                .pvcs
+                .insert("db01-data".into(), Seen::Present(claim));
         }),
         ("claim is missing", |s| {
-            s.sides.get_mut(EAST).unwrap().pvcs.insert("db01-data".into(), Seen::Absent);
+            s.sides
+                .get_mut(EAST)
+                .unwrap()
+                .pvcs
+                .insert("db01-data".into(), Seen::Absent);
         }),
         ("class not mapped", |s| {
-            s.policies[0].spec.storage_class_mappings =
-                vec![serde_json::from_value(json!({"source": "gold", "target": "silver"})).unwrap()];
+            s.policies[0].spec.storage_class_mappings = vec![
+                serde_json::from_value(json!({"source": "gold", "target": "silver"})).unwrap(),
+            ];
         }),
-        ("class is not on the target", |s| s.sides.get_mut(WEST).unwrap().storage_classes = Seen::Present(vec!["gold".into()])),
+        ("class is not on the target", |s| {
+            s.sides.get_mut(WEST).unwrap().storage_classes = Seen::Present(vec!["gold".into()])
+        }),
         ("paused VM", |s| {
-            s.sides.get_mut(EAST).unwrap().vmi = Seen::Present(json!({"status": {"conditions": [{"type": "Paused", "status": "True"}]}}));
+            s.sides.get_mut(EAST).unwrap().vmi = Seen::Present(
+                json!({"status": {"conditions": [{"type": "Paused", "status": "True"}]}}),
+            );
         }),
-        ("migrating VM", |s| s.sides.get_mut(EAST).unwrap().migrations = Seen::Present(vec!["move-1".into()])),
+        ("migrating VM", |s| {
+            s.sides.get_mut(EAST).unwrap().migrations = Seen::Present(vec!["move-1".into()])
+        }),
         ("ports exhausted", |s| {
-            s.zone.as_mut().unwrap().spec.ports = farshore_api::zone::PortRange { start: 7000, end: 7001 };
-            s.sides.get_mut(WEST).unwrap().ports = Seen::Present(vec![("shop/drbd-other".into(), 7001)]);
+            s.zone.as_mut().unwrap().spec.ports = farshore_api::zone::PortRange {
+                start: 7000,
+                end: 7001,
+            };
+            s.sides.get_mut(WEST).unwrap().ports =
+                Seen::Present(vec![("shop/drbd-other".into(), 7001)]);
         }),
         ("cluster does not answer", |s| {
-            s.sides.insert(WEST.into(), Side::unreachable("timed out after 5 s"));
+            s.sides
+                .insert(WEST.into(), Side::unreachable("timed out after 5 s"));
         }),
-        ("a VM of that name on the standby side", |s| s.sides.get_mut(WEST).unwrap().vm = Seen::Present(machine())),
+        ("a VM of that name on the standby side", |s| {
+            s.sides.get_mut(WEST).unwrap().vm = Seen::Present(machine())
+        }),
         ("no default policy", |s| s.policies.clear()),
     ];
     let mut told = String::new();
@@ -107,13 +159,24 @@ fn a_failed_request_is_validated_again_when_the_world_changes() {
         world.reconcile();
     }
     assert_eq!(world.phase(), Some(ProtectionPhase::Failed));
-    assert!(!world.reconcile(), "a request that stays failed writes nothing");
+    assert!(
+        !world.reconcile(),
+        "a request that stays failed writes nothing"
+    );
     world.side(EAST).vm = Seen::Present(machine());
     world.settle();
     use ProtectionPhase::{CreatingDRBD, Failed, Pending, Protected, Syncing, Validating};
     assert_eq!(
         world.phases,
-        [Pending, Validating, Failed, Validating, CreatingDRBD, Syncing, Protected]
+        [
+            Pending,
+            Validating,
+            Failed,
+            Validating,
+            CreatingDRBD,
+            Syncing,
+            Protected
+        ]
     );
 }
 
@@ -128,7 +191,10 @@ fn story(mut world: World) -> (World, String) {
         let wrote = world.reconcile();
         if wrote {
             let phase = decision.status.phase.map_or("-", ProtectionPhase::as_str);
-            told.push_str(&format!("{phase} {:?}%\n", decision.status.sync_percent.unwrap_or(0)));
+            told.push_str(&format!(
+                "{phase} {:?}%\n",
+                decision.status.sync_percent.unwrap_or(0)
+            ));
             for step in &decision.steps {
                 told.push_str(&format!("    {}\n", short(step)));
             }
@@ -147,12 +213,23 @@ fn short(step: &Step) -> String {
             "create DRBDResource on {cluster}: {} epoch {}, ports {:?}",
             resource.spec.role,
             resource.spec.role_epoch,
-            resource.spec.volumes.iter().map(|v| v.port).collect::<Vec<_>>()
+            resource
+                .spec
+                .volumes
+                .iter()
+                .map(|v| v.port)
+                .collect::<Vec<_>>()
         ),
-        Step::PatchResource { cluster, patch } => format!("patch DRBDResource on {cluster}: {}", patch["spec"]),
-        Step::PatchVm { cluster, purpose, .. } => format!("patch VM on {cluster}: {purpose}"),
+        Step::PatchResource { cluster, patch } => {
+            format!("patch DRBDResource on {cluster}: {}", patch["spec"])
+        }
+        Step::PatchVm {
+            cluster, purpose, ..
+        } => format!("patch VM on {cluster}: {purpose}"),
         Step::CreateVm { cluster, .. } => format!("create standby VM on {cluster}"),
-        Step::CreateDrbdVolume { volume } => format!("create DRBDVolume of {}", volume.spec.pvc_name),
+        Step::CreateDrbdVolume { volume } => {
+            format!("create DRBDVolume of {}", volume.spec.pvc_name)
+        }
         Step::ReportDrbdVolume { name, status } => {
             let end = name.rsplit('-').next().unwrap();
             format!("report {end}: {}", status.phase.unwrap())
@@ -169,7 +246,10 @@ fn offline_stops_the_vm_until_the_first_full_sync() {
     let standby = world.seen.sides[WEST].vm.present().unwrap();
     assert!(vm::is_halted(standby));
     insta::assert_yaml_snapshot!("standby_vm", standby);
-    insta::assert_yaml_snapshot!("protected_status", world.seen.request.status.as_ref().unwrap());
+    insta::assert_yaml_snapshot!(
+        "protected_status",
+        world.seen.request.status.as_ref().unwrap()
+    );
 }
 
 #[test]
@@ -186,7 +266,9 @@ fn a_vm_that_did_not_run_is_not_started() {
     let mut seen = observed();
     let east = seen.sides.get_mut(EAST).unwrap();
     east.vmi = Seen::Absent;
-    let Seen::Present(vm) = &mut east.vm else { panic!() };
+    let Seen::Present(vm) = &mut east.vm else {
+        panic!()
+    };
     vm["spec"]["runStrategy"] = json!("Halted");
     let mut world = World::new(seen);
     world.settle();
@@ -198,11 +280,17 @@ fn a_vm_that_did_not_run_is_not_started() {
 fn naming_another_policy_is_told_and_has_no_effect() {
     let mut seen = validating();
     seen.policies.push(policy("gold", false));
-    seen.request.spec.replication_policy_ref = Some(farshore_api::LocalRef { name: "gold".into() });
+    seen.request.spec.replication_policy_ref = Some(farshore_api::LocalRef {
+        name: "gold".into(),
+    });
     let decision = decide(&seen, "2026-01-01T00:00:30Z".parse().unwrap());
     let ignored = conditions::get(&decision.status.conditions, "PolicyIgnored").unwrap();
     assert_eq!(ignored.status, "True");
-    assert!(ignored.message.contains("gold") && ignored.message.contains("metro1-default"), "{}", ignored.message);
+    assert!(
+        ignored.message.contains("gold") && ignored.message.contains("metro1-default"),
+        "{}",
+        ignored.message
+    );
 }
 
 #[test]
@@ -231,7 +319,9 @@ fn a_flip_is_told_epoch_by_epoch() {
 /// As a group controller does before a flip.
 pub fn stop_both(world: &mut World) {
     for cluster in [EAST, WEST] {
-        let Seen::Present(machine) = &mut world.side(cluster).vm else { continue };
+        let Seen::Present(machine) = &mut world.side(cluster).vm else {
+            continue;
+        };
         vm::halt(machine);
         world.kubevirt(cluster);
     }
@@ -247,14 +337,23 @@ fn the_template_follows_the_source_in_either_direction() {
             world.seen.request.spec.source_cluster = WEST.into();
             world.settle();
         }
-        let Seen::Present(machine) = &mut world.side(source).vm else { panic!() };
-        machine["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] = json!(source.len() * 7 + usize::from(source == WEST));
+        let Seen::Present(machine) = &mut world.side(source).vm else {
+            panic!()
+        };
+        machine["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] =
+            json!(source.len() * 7 + usize::from(source == WEST));
         let want = machine["spec"]["template"]["spec"]["domain"].clone();
         world.settle();
         let copy = world.seen.sides[standby].vm.present().unwrap();
-        assert_eq!(copy["spec"]["template"]["spec"]["domain"], want, "{source} → {standby}");
+        assert_eq!(
+            copy["spec"]["template"]["spec"]["domain"], want,
+            "{source} → {standby}"
+        );
         assert!(vm::is_halted(copy));
-        assert_eq!(copy["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/hostname"], format!("{standby}-1"));
+        assert_eq!(
+            copy["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/hostname"],
+            format!("{standby}-1")
+        );
     }
 }
 
@@ -292,8 +391,9 @@ fn a_dark_cluster_degrades_and_nothing_is_taken_for_gone() {
 fn unprotecting_gives_the_vm_back_as_it_was() {
     let mut world = World::new(observed());
     world.settle();
-    world.seen.request.metadata.deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
+    world.seen.request.metadata.deletion_timestamp = Some(
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now),
+    );
     let (world, told) = story(world);
     insta::assert_snapshot!(told);
     assert!(world.gone);
@@ -311,13 +411,17 @@ fn after_a_failover_unprotecting_keeps_the_vm_that_the_user_made() {
     stop_both(&mut world);
     world.seen.request.spec.source_cluster = WEST.into();
     world.settle();
-    world.seen.request.metadata.deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
+    world.seen.request.metadata.deletion_timestamp = Some(
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now),
+    );
     world.settle();
     assert!(world.gone);
     let old = world.seen.sides[EAST].vm.present().unwrap();
     assert!(vm::is_halted(old) && disks::is_restored(old));
-    assert!(world.seen.sides[EAST].pvcs["db01-root"].present().is_some(), "the user's disk stays");
+    assert!(
+        world.seen.sides[EAST].pvcs["db01-root"].present().is_some(),
+        "the user's disk stays"
+    );
     let new = world.seen.sides[WEST].vm.present().unwrap();
     assert!(disks::is_restored(new));
 }
@@ -326,13 +430,17 @@ fn after_a_failover_unprotecting_keeps_the_vm_that_the_user_made() {
 fn unprotecting_waits_for_a_failover_and_for_a_dark_peer() {
     let mut world = World::new(observed());
     world.settle();
-    world.seen.request.metadata.deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
+    world.seen.request.metadata.deletion_timestamp = Some(
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now),
+    );
     world.seen.locked_by = Some("move-shop".into());
     let decision = decide(&world.seen, world.now);
     assert_eq!(decision.steps, []);
     let protected = conditions::get(&decision.status.conditions, "Protected").unwrap();
-    assert_eq!(protected.message, "ProtectionRequest db01 is part of active FailoverRequest move-shop");
+    assert_eq!(
+        protected.message,
+        "ProtectionRequest db01 is part of active FailoverRequest move-shop"
+    );
     assert_eq!(decision.status.phase, Some(ProtectionPhase::Protected));
 
     world.seen.locked_by = None;
@@ -348,11 +456,20 @@ fn unprotecting_waits_for_a_failover_and_for_a_dark_peer() {
 fn ports_of_others_are_passed_over_and_kept_once_chosen() {
     let mut seen = validating();
     let mut other = request("app01", "app01");
-    other.status = Some(serde_json::from_value(json!({"volumes": [{"name": "d", "pvc": "d", "sizeBytes": 1, "port": 7000}]})).unwrap());
+    other.status = Some(
+        serde_json::from_value(
+            json!({"volumes": [{"name": "d", "pvc": "d", "sizeBytes": 1, "port": 7000}]}),
+        )
+        .unwrap(),
+    );
     seen.others.push(other);
     seen.sides.get_mut(WEST).unwrap().ports = Seen::Present(vec![("shop/drbd-x".into(), 7002)]);
     let decision = decide(&seen, "2026-01-01T00:00:30Z".parse().unwrap());
     let ports: Vec<i32> = decision.status.volumes.iter().map(|v| v.port).collect();
     assert_eq!(ports, [7001, 7003]);
-    assert_eq!(decision.steps, [], "ports are written before anything is created");
+    assert_eq!(
+        decision.steps,
+        [],
+        "ports are written before anything is created"
+    );
 }

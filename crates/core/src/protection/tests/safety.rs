@@ -52,27 +52,46 @@ fn other(cluster: &str) -> &'static str {
 /// The rule of the role flip, checked on the decision and the world that it was made from.
 fn asks_only_after_giving_way(world: &World, decision: &Decision) {
     for step in &decision.steps {
-        let Step::PatchResource { cluster, patch } = step else { continue };
+        let Step::PatchResource { cluster, patch } = step else {
+            continue;
+        };
         if patch.pointer("/spec/role").and_then(|r| r.as_str()) != Some("Primary") {
             continue;
         }
-        let epoch = patch["spec"]["roleEpoch"].as_i64().expect("a new role has a new epoch");
+        let epoch = patch["spec"]["roleEpoch"]
+            .as_i64()
+            .expect("a new role has a new epoch");
         let peer = world.resource(other(cluster)).expect("the peer is known");
         let status = peer.status.as_ref().expect("the peer has reported");
-        assert_eq!((peer.spec.role, peer.spec.role_epoch), (Role::Secondary, epoch));
-        assert_eq!((status.role, status.role_epoch), (Some(Role::Secondary), Some(epoch)));
+        assert_eq!(
+            (peer.spec.role, peer.spec.role_epoch),
+            (Role::Secondary, epoch)
+        );
+        assert_eq!(
+            (status.role, status.role_epoch),
+            (Some(Role::Secondary), Some(epoch))
+        );
     }
 }
 
 fn check(world: &World) {
-    let primaries = [EAST, WEST].into_iter().filter(|c| world.role(c) == Some(Role::Primary)).count();
+    let primaries = [EAST, WEST]
+        .into_iter()
+        .filter(|c| world.role(c) == Some(Role::Primary))
+        .count();
     assert!(primaries <= 1, "two Primaries");
     assert!(!(world.runs(EAST) && world.runs(WEST)), "the VM runs twice");
     for cluster in [EAST, WEST] {
         let side = &world.seen.sides[cluster];
-        let beside = side.vm.present().is_some_and(|vm| !vm.to_string().contains("-drbd\""));
+        let beside = side
+            .vm
+            .present()
+            .is_some_and(|vm| !vm.to_string().contains("-drbd\""));
         let held = world.resource(cluster).is_some_and(|r| r.status.is_some());
-        assert!(!(world.runs(cluster) && beside && held), "the VM writes beside DRBD on {cluster}");
+        assert!(
+            !(world.runs(cluster) && beside && held),
+            "the VM writes beside DRBD on {cluster}"
+        );
     }
 }
 
@@ -95,7 +114,11 @@ fn play(world: &mut World, moves: Vec<Move>) {
             Move::Kubevirt(east) => world.kubevirt(name(east)),
             Move::Link(up) => world.link = up,
             Move::Flip => {
-                let settled = [ProtectionPhase::Protected, ProtectionPhase::Degraded, ProtectionPhase::FailingOver];
+                let settled = [
+                    ProtectionPhase::Protected,
+                    ProtectionPhase::Degraded,
+                    ProtectionPhase::FailingOver,
+                ];
                 if world.phase().is_some_and(|p| settled.contains(&p)) {
                     stop_both(world);
                     let now = world.seen.request.spec.source_cluster.clone();
@@ -110,7 +133,8 @@ fn play(world: &mut World, moves: Vec<Move>) {
             Move::Start => {
                 let source = world.seen.request.spec.source_cluster.clone();
                 let settled = world.phase() == Some(ProtectionPhase::Protected);
-                if settled && world.role(&source) == Some(Role::Primary)
+                if settled
+                    && world.role(&source) == Some(Role::Primary)
                     && let Seen::Present(machine) = &mut world.side(&source).vm
                 {
                     vm::resume(machine);
@@ -164,7 +188,11 @@ fn a_kill_after_every_write_of_a_protection_converges() {
     for online in [false, true] {
         for writes_per_life in 1..4 {
             let mut seen = observed();
-            seen.request.spec.sync_mode = if online { SyncMode::Online } else { SyncMode::Offline };
+            seen.request.spec.sync_mode = if online {
+                SyncMode::Online
+            } else {
+                SyncMode::Offline
+            };
             let mut world = World::new(seen);
             for _ in 0..120 {
                 let decision = decide(&world.seen, world.now);
@@ -175,7 +203,11 @@ fn a_kill_after_every_write_of_a_protection_converges() {
                     check(&world);
                 }
             }
-            assert_eq!(world.phase(), Some(ProtectionPhase::Protected), "{writes_per_life} writes");
+            assert_eq!(
+                world.phase(),
+                Some(ProtectionPhase::Protected),
+                "{writes_per_life} writes"
+            );
             assert!(world.runs(EAST));
         }
     }

@@ -78,7 +78,10 @@ pub fn claim(name: &str, mode: &str) -> Value {
 }
 
 pub fn side() -> Side {
-    Side { storage_classes: Seen::Present(vec!["lab-block".into()]), ..Side::empty() }
+    Side {
+        storage_classes: Seen::Present(vec!["lab-block".into()]),
+        ..Side::empty()
+    }
 }
 
 /// A request for a running VM on east.
@@ -88,7 +91,8 @@ pub fn observed() -> Observed {
     east.vm = Seen::Present(machine());
     east.vmi = Seen::Present(json!({"metadata": {"name": "db01", "namespace": "shop"}}));
     for name in ["db01-root", "db01-data"] {
-        east.pvcs.insert(name.into(), Seen::Present(from_json(claim(name, "Block"))));
+        east.pvcs
+            .insert(name.into(), Seen::Present(from_json(claim(name, "Block"))));
     }
     Observed {
         request: request("db01", "db01"),
@@ -158,7 +162,8 @@ impl World {
     pub fn look(&self, dark: &[&str]) -> Observed {
         let mut seen = self.seen.clone();
         for cluster in dark {
-            seen.sides.insert((*cluster).into(), Side::unreachable("timeout"));
+            seen.sides
+                .insert((*cluster).into(), Side::unreachable("timeout"));
         }
         seen
     }
@@ -193,7 +198,12 @@ impl World {
         let version = self.next_version();
         match step {
             Step::AddFinalizer => {
-                let list = self.seen.request.metadata.finalizers.get_or_insert_default();
+                let list = self
+                    .seen
+                    .request
+                    .metadata
+                    .finalizers
+                    .get_or_insert_default();
                 list.push(farshore_api::meta::finalizers::UNPROTECT.into());
             }
             Step::RemoveFinalizer => self.gone = true,
@@ -205,7 +215,11 @@ impl World {
             }
             Step::CreateDrbdVolume { volume } => self.seen.drbd_volumes.push((**volume).clone()),
             Step::ReportDrbdVolume { name, status } => {
-                let volume = self.seen.drbd_volumes.iter_mut().find(|v| v.metadata.name.as_ref() == Some(name));
+                let volume = self
+                    .seen
+                    .drbd_volumes
+                    .iter_mut()
+                    .find(|v| v.metadata.name.as_ref() == Some(name));
                 volume.ok_or("no such DRBDVolume")?.status = Some(status.clone());
             }
             Step::CreateResource { cluster, resource } => {
@@ -219,13 +233,17 @@ impl World {
             }
             Step::PatchResource { cluster, patch } => {
                 let side = self.side(cluster);
-                let Seen::Present(live) = &side.resource else { return Err("gone") };
+                let Seen::Present(live) = &side.resource else {
+                    return Err("gone");
+                };
                 let new = merged(&serde_json::to_value(live).unwrap(), patch, &version)?;
                 side.resource = Seen::Present(from_json(new));
             }
             Step::DeleteResource { cluster } => {
                 let now = self.now;
-                let Seen::Present(live) = &mut self.side(cluster).resource else { return Err("gone") };
+                let Seen::Present(live) = &mut self.side(cluster).resource else {
+                    return Err("gone");
+                };
                 live.metadata.deletion_timestamp = Some(Time(now));
             }
             Step::CreateVm { cluster, vm } => {
@@ -235,7 +253,9 @@ impl World {
             }
             Step::PatchVm { cluster, patch, .. } => {
                 let side = self.side(cluster);
-                let Seen::Present(live) = &side.vm else { return Err("gone") };
+                let Seen::Present(live) = &side.vm else {
+                    return Err("gone");
+                };
                 side.vm = Seen::Present(merged(live, patch, &version)?);
             }
             Step::DeleteVm { cluster } => self.side(cluster).vm = Seen::Absent,
@@ -268,7 +288,9 @@ impl World {
         let frontend = machine.to_string().contains("-drbd\"");
         match (vm::is_halted(machine), side.vmi.is_absent()) {
             (true, false) => side.vmi = Seen::Absent,
-            (false, true) if primary || !frontend => side.vmi = Seen::Present(json!({"metadata": {}})),
+            (false, true) if primary || !frontend => {
+                side.vmi = Seen::Present(json!({"metadata": {}}))
+            }
             _ => {}
         }
     }
@@ -279,12 +301,16 @@ impl World {
         let version = self.next_version();
         let (link, copied) = (self.link, self.copied);
         let peer = if cluster == EAST { WEST } else { EAST };
-        let peer_up = self.resource(peer).is_some_and(|r| r.status.is_some() && r.spec.peer.is_some());
+        let peer_up = self
+            .resource(peer)
+            .is_some_and(|r| r.status.is_some() && r.spec.peer.is_some());
         let device_open = self.runs(cluster);
         let marks = self.seen.request.metadata.name.clone();
         let now = self.now;
         let side = self.side(cluster);
-        let Seen::Present(live) = &mut side.resource else { return };
+        let Seen::Present(live) = &mut side.resource else {
+            return;
+        };
         if live.metadata.deletion_timestamp.is_some() {
             if !device_open || live.status.is_none() {
                 side.resource = Seen::Absent;
@@ -295,11 +321,15 @@ impl World {
             live.metadata.resource_version = Some(version);
             let node = format!("{cluster}-1");
             live.spec.node_name = Some(node.clone());
-            live.spec.local = Some(Endpoint { node_name: node, address: format!("10.0.0.{}", cluster.len()) });
+            live.spec.local = Some(Endpoint {
+                node_name: node,
+                address: format!("10.0.0.{}", cluster.len()),
+            });
             for volume in live.spec.volumes.clone() {
                 side.pvcs.entry(volume.pvc_name.clone()).or_insert_with(|| {
                     let mut made = claim(&volume.pvc_name, "Block");
-                    made["metadata"]["labels"] = json!({farshore_api::meta::labels::PROTECTION_REQUEST: marks});
+                    made["metadata"]["labels"] =
+                        json!({farshore_api::meta::labels::PROTECTION_REQUEST: marks});
                     Seen::Present(from_json(made))
                 });
             }
@@ -309,7 +339,9 @@ impl World {
             return;
         }
         let mut status = live.status.clone().unwrap_or_default();
-        let newer = status.role_epoch.is_none_or(|done| live.spec.role_epoch >= done);
+        let newer = status
+            .role_epoch
+            .is_none_or(|done| live.spec.role_epoch >= done);
         let giving_way = status.role == Some(Role::Primary) && live.spec.role == Role::Secondary;
         if newer && !(giving_way && device_open) {
             status.role = Some(live.spec.role);
@@ -318,9 +350,18 @@ impl World {
         let connected = link && peer_up && !live.spec.paused;
         let done = copied >= 100;
         let primary_data = live.spec.initial_source;
-        let disk = |has: bool| if has || done { DiskState::UpToDate } else { DiskState::Inconsistent };
-        status.connection_state =
-            Some(if connected { ConnectionState::Connected } else { ConnectionState::Connecting });
+        let disk = |has: bool| {
+            if has || done {
+                DiskState::UpToDate
+            } else {
+                DiskState::Inconsistent
+            }
+        };
+        status.connection_state = Some(if connected {
+            ConnectionState::Connected
+        } else {
+            ConnectionState::Connecting
+        });
         status.volumes = live
             .spec
             .volumes
@@ -331,14 +372,22 @@ impl World {
                 role: status.role.unwrap_or(Role::Secondary),
                 connection_state: status.connection_state.unwrap(),
                 disk_state: disk(primary_data),
-                peer_disk_state: if connected { disk(!primary_data) } else { DiskState::DUnknown },
+                peer_disk_state: if connected {
+                    disk(!primary_data)
+                } else {
+                    DiskState::DUnknown
+                },
                 replication_state: match (connected, done, primary_data) {
                     (false, ..) => ReplicationState::Off,
                     (_, true, _) => ReplicationState::Established,
                     (_, _, true) => ReplicationState::SyncSource,
                     _ => ReplicationState::SyncTarget,
                 },
-                out_of_sync_bytes: if done { 0 } else { v.size_bytes / 100 * i64::from(100 - copied) },
+                out_of_sync_bytes: if done {
+                    0
+                } else {
+                    v.size_bytes / 100 * i64::from(100 - copied)
+                },
                 sync_percent: copied,
                 frontend_pvc: None,
                 metadata_pvc: None,
@@ -368,7 +417,8 @@ impl World {
                 self.agent(cluster);
                 self.kubevirt(cluster);
             }
-            let still = timeless(&before.0) == timeless(&self.seen.sides) && before.1 == self.copied;
+            let still =
+                timeless(&before.0) == timeless(&self.seen.sides) && before.1 == self.copied;
             if !wrote && still {
                 return round;
             }
@@ -391,7 +441,15 @@ fn timeless(sides: &BTreeMap<String, Side>) -> Value {
 
 fn set_frontend(status: &mut DRBDResourceStatus, now: Timestamp) {
     let type_ = resource_condition::FRONTEND_READY;
-    conditions::set(&mut status.conditions, type_, Truth::True, "Ready", "", None, now);
+    conditions::set(
+        &mut status.conditions,
+        type_,
+        Truth::True,
+        "Ready",
+        "",
+        None,
+        now,
+    );
 }
 
 /// Applies a merge patch that must carry the live resourceVersion.

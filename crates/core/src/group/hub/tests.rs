@@ -1,3 +1,6 @@
+use farshore_api::protection_group::{CurrentState, DesiredState};
+use farshore_api::protection_request::ProtectionPhase;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
@@ -52,7 +55,10 @@ fn observed() -> Observed {
         mirrors: BTreeMap::from([("east".into(), Seen::Absent), ("west".into(), Seen::Absent)]),
         lease: None,
         failovers: Vec::new(),
-        requests: vec![request("db01", "east", "Protected"), request("app01", "east", "Protected")],
+        requests: vec![
+            request("db01", "east", "Protected"),
+            request("app01", "east", "Protected"),
+        ],
         others: Vec::new(),
         replication: None,
         trouble: None,
@@ -73,11 +79,15 @@ fn after(seen: &Observed, decision: &Decision) -> Observed {
             Step::PatchMirror { cluster, patch } => {
                 let live = seen.mirrors[cluster].present().unwrap();
                 let mut value = serde_json::to_value(live).unwrap();
-                assert_eq!(patch["metadata"]["resourceVersion"], value["metadata"]["resourceVersion"]);
+                assert_eq!(
+                    patch["metadata"]["resourceVersion"],
+                    value["metadata"]["resourceVersion"]
+                );
                 for (key, new) in patch["spec"].as_object().unwrap() {
                     value["spec"][key] = new.clone();
                 }
-                seen.mirrors.insert(cluster.clone(), Seen::Present(from_json(value)));
+                seen.mirrors
+                    .insert(cluster.clone(), Seen::Present(from_json(value)));
             }
             Step::DeleteMirror { cluster } => {
                 seen.mirrors.insert(cluster.clone(), Seen::Absent);
@@ -85,7 +95,8 @@ fn after(seen: &Observed, decision: &Decision) -> Observed {
             Step::CreateReplicationStatus { status } => seen.replication = Some((**status).clone()),
             Step::PatchReplicationStatus { patch } => {
                 let live = seen.replication.as_mut().unwrap();
-                live.spec.rpo_objective_seconds = patch["spec"]["rpoObjectiveSeconds"].as_i64().unwrap();
+                live.spec.rpo_objective_seconds =
+                    patch["spec"]["rpoObjectiveSeconds"].as_i64().unwrap();
             }
             Step::AddFinalizer | Step::RemoveFinalizer => {}
         }
@@ -105,7 +116,9 @@ fn settle(mut seen: Observed) -> Observed {
 }
 
 fn states(seen: &Observed) -> Vec<(String, DesiredState)> {
-    let state = |(c, m): (&String, &Seen<ProtectionGroup>)| Some((c.clone(), m.present()?.spec.desired_state));
+    let state = |(c, m): (&String, &Seen<ProtectionGroup>)| {
+        Some((c.clone(), m.present()?.spec.desired_state))
+    };
     seen.mirrors.iter().filter_map(state).collect()
 }
 
@@ -120,9 +133,18 @@ fn mirrors_run_the_group_where_its_members_are_and_stop_it_elsewhere() {
     let decision = decide(&seen, now());
     insta::assert_yaml_snapshot!(decision.steps);
     let seen = settle(seen);
-    assert_eq!(states(&seen), [("east".into(), DesiredState::Running), ("west".into(), DesiredState::Stopped)]);
+    assert_eq!(
+        states(&seen),
+        [
+            ("east".into(), DesiredState::Running),
+            ("west".into(), DesiredState::Stopped)
+        ]
+    );
     let decision = decide(&seen, now());
-    assert_eq!(ready(&decision), "True Ready: ProtectionGroup shop can fail over");
+    assert_eq!(
+        ready(&decision),
+        "True Ready: ProtectionGroup shop can fail over"
+    );
     assert_eq!(decision.status.active_cluster.as_deref(), Some("east"));
 }
 
@@ -134,7 +156,10 @@ fn changes_of_the_group_reach_both_mirrors() {
     let seen = settle(seen);
     for mirror in seen.mirrors.values() {
         let spec = &mirror.present().unwrap().spec;
-        assert_eq!((spec.sla.rpo_target_seconds, spec.members[0].start_order), (60, 7));
+        assert_eq!(
+            (spec.sla.rpo_target_seconds, spec.members[0].start_order),
+            (60, 7)
+        );
     }
     assert_eq!(seen.replication.unwrap().spec.rpo_objective_seconds, 60);
 }
@@ -151,14 +176,28 @@ fn while_a_failover_holds_the_lock_only_it_says_what_runs() {
     let before = states(&seen);
     let seen = settle(seen);
     assert_eq!(states(&seen), before);
-    assert_eq!(seen.mirrors["west"].present().unwrap().spec.members[0].start_order, 7, "the rest is kept in step");
+    assert_eq!(
+        seen.mirrors["west"].present().unwrap().spec.members[0].start_order,
+        7,
+        "the rest is kept in step"
+    );
     let decision = decide(&seen, now());
-    assert!(ready(&decision).starts_with("False FailoverInProgress"), "{}", ready(&decision));
+    assert!(
+        ready(&decision).starts_with("False FailoverInProgress"),
+        "{}",
+        ready(&decision)
+    );
 
     let mut expired = seen.clone();
     expired.lease = Some(lease("uid-of-fr", "2026-01-01T00:50:00Z"));
     expired.group.spec.desired_state = DesiredState::Running;
-    assert_eq!(states(&settle(expired)), [("east".into(), DesiredState::Stopped), ("west".into(), DesiredState::Running)]);
+    assert_eq!(
+        states(&settle(expired)),
+        [
+            ("east".into(), DesiredState::Stopped),
+            ("west".into(), DesiredState::Running)
+        ]
+    );
 }
 
 #[test]
@@ -169,7 +208,10 @@ fn a_failover_under_way_counts_although_its_lock_expired() {
         "status": {"state": "StoppingOnSource"},
     }));
     let expired = lease("uid", "2026-01-01T00:00:00Z");
-    assert_eq!(locked_by(Some(&expired), std::slice::from_ref(&failover), now()).as_deref(), Some("move"));
+    assert_eq!(
+        locked_by(Some(&expired), std::slice::from_ref(&failover), now()).as_deref(),
+        Some("move")
+    );
     assert_eq!(locked_by(Some(&expired), &[], now()), None);
 }
 
@@ -205,29 +247,51 @@ fn members_enter_the_mirrors_after_the_swap_and_leave_them_before_it_is_undone()
     seen.requests[1].status.as_mut().unwrap().phase = Some(ProtectionPhase::Degraded);
     let mut seen = settle(seen);
     let names = |seen: &Observed| {
-        let members = seen.mirrors["east"].present().map(|m| m.spec.members.clone()).unwrap_or_default();
-        members.into_iter().map(|m| m.vm_ref.unwrap().name).collect::<Vec<_>>()
+        let members = seen.mirrors["east"]
+            .present()
+            .map(|m| m.spec.members.clone())
+            .unwrap_or_default();
+        members
+            .into_iter()
+            .map(|m| m.vm_ref.unwrap().name)
+            .collect::<Vec<_>>()
     };
     assert_eq!(names(&seen), ["app01"]);
     seen.requests[1].metadata.deletion_timestamp = Some(Time(now()));
     let seen = settle(seen);
-    assert!(seen.mirrors["east"].is_absent(), "an empty mirror is removed");
+    assert!(
+        seen.mirrors["east"].is_absent(),
+        "an empty mirror is removed"
+    );
 }
 
 #[test]
 fn a_dark_cluster_is_unknown_and_the_other_goes_on() {
     let mut seen = settle(observed());
-    seen.mirrors.insert("west".into(), Seen::Unknown("timed out".into()));
+    seen.mirrors
+        .insert("west".into(), Seen::Unknown("timed out".into()));
     seen.group.spec.members[0].start_order = 3;
     let decision = decide(&seen, now());
-    assert!(matches!(&decision.steps[..], [Step::PatchMirror { cluster, .. }] if cluster == "east"));
+    assert!(
+        matches!(&decision.steps[..], [Step::PatchMirror { cluster, .. }] if cluster == "east")
+    );
     let synced = conditions::get(&decision.status.conditions, "Synced").unwrap();
-    assert_eq!((synced.status.as_str(), synced.reason.as_str()), ("Unknown", "ClusterUnreachable"));
+    assert_eq!(
+        (synced.status.as_str(), synced.reason.as_str()),
+        ("Unknown", "ClusterUnreachable")
+    );
     let west = &decision.status.clusters[1];
-    assert_eq!((west.current_state, west.unreachable_since.is_some()), (CurrentState::Unknown, true));
+    assert_eq!(
+        (west.current_state, west.unreachable_since.is_some()),
+        (CurrentState::Unknown, true)
+    );
 
-    seen.mirrors.insert("east".into(), Seen::Unknown("timed out".into()));
-    assert_eq!(decide(&seen, now()).status.current_state, Some(CurrentState::Unknown));
+    seen.mirrors
+        .insert("east".into(), Seen::Unknown("timed out".into()));
+    assert_eq!(
+        decide(&seen, now()).status.current_state,
+        Some(CurrentState::Unknown)
+    );
 }
 
 #[test]
@@ -257,9 +321,15 @@ fn deletion_removes_mirrors_and_waits_for_locks_and_dark_clusters() {
     assert_eq!(decide(&locked, now()).steps, []);
 
     let mut dark = seen.clone();
-    dark.mirrors.insert("west".into(), Seen::Unknown("timed out".into()));
+    dark.mirrors
+        .insert("west".into(), Seen::Unknown("timed out".into()));
     let decision = decide(&dark, now());
-    assert_eq!(decision.steps, [Step::DeleteMirror { cluster: "east".into() }]);
+    assert_eq!(
+        decision.steps,
+        [Step::DeleteMirror {
+            cluster: "east".into()
+        }]
+    );
     insta::assert_snapshot!("deletion_waits", ready(&decision));
 
     let seen = after(&seen, &decide(&seen, now()));
