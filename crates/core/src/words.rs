@@ -57,6 +57,15 @@ pub fn list<S: AsRef<str>>(names: &[S]) -> String {
     }
 }
 
+/// As [`list`], naming each shown item with `say`; the others are only counted.
+pub fn list_by<T>(items: &[T], say: impl Fn(&T) -> String) -> String {
+    let shown: Vec<String> = items.iter().take(3).map(say).collect();
+    match items.len() {
+        0..=3 => list(&shown),
+        n => format!("{} and {} more", shown.join(", "), n - 3),
+    }
+}
+
 /// A number of things with its unit: `1 VM`, `3 VMs`.
 pub fn count(n: usize, one: &str) -> String {
     if n == 1 {

@@ -7,13 +7,13 @@ use farshore_api::drbd::{ConnectionState, DiskState, ReplicationState, Role};
 use farshore_api::protection_group::{CurrentState, DesiredState};
 use farshore_api::{ProtectionGroup, VmRef};
 
-use super::observed::{Observed, Side};
-use super::vms;
+use super::observed::Side;
+use super::scene::Scene;
 use crate::{Seen, words};
 
 /// Whether the source's mirror was told to stop and reports that all its VMs have stopped. Err says
 /// what was seen instead; unknown is not stopped.
-pub fn source_stopped(seen: &Observed) -> Result<(), String> {
+pub fn source_stopped(seen: &Scene) -> Result<(), String> {
     if let Some(gap) = mirror_gap(seen, &seen.source) {
         return Err(gap);
     }
@@ -26,41 +26,63 @@ pub fn source_stopped(seen: &Observed) -> Result<(), String> {
 }
 
 /// Whether DRBD is Primary on the target for every VM.
-pub fn all_primary(seen: &Observed) -> Result<(), String> {
-    let cast = vms::cast(seen);
-    let not: Vec<String> = cast
+pub fn all_primary(seen: &Scene) -> Result<(), String> {
+    let target = &seen.target;
+    let lagging: Vec<(&VmRef, NotPrimary)> = seen
+        .cast
         .iter()
-        .filter_map(|m| is_primary(&seen.target, &m.vm).err())
+        .filter_map(|m| Some((&m.vm, is_primary(target, &m.vm).err()?)))
         .collect();
-    if not.is_empty() && !cast.is_empty() {
+    if lagging.is_empty() && !seen.cast.is_empty() {
         return Ok(());
     }
+    let lagging = words::list_by(&lagging, |(vm, why)| format!("VM {vm} {why}"));
     Err(format!(
-        "DRBD is not Primary on cluster {} yet: {}",
-        seen.target.cluster,
-        words::list(&not)
+        "DRBD is not Primary on cluster {} yet: {lagging}",
+        target.cluster
     ))
 }
 
+/// What DRBD is instead of Primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPrimary<'a> {
+    /// There is no resource.
+    NoResource,
+    /// The cluster did not answer, for this reason.
+    Unreadable(&'a str),
+    /// The agent has not reported a role.
+    NoRole,
+    /// The agent reported it before the roles changed: it is no answer to the flip.
+    OldEpoch,
+    /// Another role.
+    Role(Role),
+}
+
+impl std::fmt::Display for NotPrimary<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoResource => f.write_str("has no DRBDResource"),
+            Self::Unreadable(why) => write!(f, "cannot be read ({why})"),
+            Self::NoRole => f.write_str("has no role yet"),
+            Self::OldEpoch => f.write_str("is Primary of an older epoch"),
+            Self::Role(role) => write!(f, "is {role}"),
+        }
+    }
+}
+
 /// Whether DRBD was seen Primary for this VM on this side; Err says what was seen instead.
-pub fn is_primary(side: &Side, vm: &VmRef) -> Result<(), String> {
-    let resource = match side.resource(vm) {
-        Seen::Present(resource) => resource,
-        Seen::Absent => return Err(format!("VM {vm} has no DRBDResource there")),
-        Seen::Unknown(why) => return Err(format!("VM {vm} cannot be read ({why})")),
+pub fn is_primary<'a>(side: &'a Side, vm: &VmRef) -> Result<(), NotPrimary<'a>> {
+    let resource = match &side.resources {
+        Seen::Present(all) => all.get(vm).ok_or(NotPrimary::NoResource)?,
+        Seen::Absent => return Err(NotPrimary::NoResource),
+        Seen::Unknown(why) => return Err(NotPrimary::Unreadable(why)),
     };
-    let Some(status) = &resource.status else {
-        return Err(format!("VM {vm} has no role yet"));
-    };
-    // A role of an older epoch is the role before the flip, not the answer to it.
-    let current = status
-        .role_epoch
-        .is_none_or(|epoch| epoch >= resource.spec.role_epoch);
-    match status.role {
-        Some(Role::Primary) if current => Ok(()),
-        Some(Role::Primary) => Err(format!("VM {vm} is Primary of an older epoch")),
-        Some(role) => Err(format!("VM {vm} is {role}")),
-        None => Err(format!("VM {vm} has no role yet")),
+    let status = resource.status.as_ref().ok_or(NotPrimary::NoRole)?;
+    let epoch = status.role_epoch;
+    match status.role.ok_or(NotPrimary::NoRole)? {
+        Role::Primary if epoch.is_none_or(|e| e >= resource.spec.role_epoch) => Ok(()),
+        Role::Primary => Err(NotPrimary::OldEpoch),
+        role => Err(NotPrimary::Role(role)),
     }
 }
 
@@ -109,29 +131,32 @@ pub fn reports(mirror: &ProtectionGroup, told: DesiredState, state: CurrentState
 }
 
 /// What a side's mirror lacks.
-pub fn mirror_gap(seen: &Observed, side: &Side) -> Option<String> {
+pub fn mirror_gap(seen: &Scene, side: &Side) -> Option<String> {
     let title = format!("{} (cluster {})", seen.group_title(), side.cluster);
     let mirror = match &side.mirror {
         Seen::Present(mirror) => mirror,
         Seen::Absent => return Some(format!("{title} does not exist")),
         Seen::Unknown(why) => return Some(format!("{title} cannot be read ({why})")),
     };
-    let named: BTreeSet<&VmRef> = mirror
-        .spec
-        .members
+    let mut named = mirror.spec.members.iter().filter_map(|m| m.vm_ref.as_ref());
+    // Mostly it names the same VMs in the same order, and then no set is needed.
+    if seen.cast.iter().all(|m| named.any(|vm| *vm == m.vm)) {
+        return None;
+    }
+    let members = mirror.spec.members.iter();
+    let named: BTreeSet<&VmRef> = members.filter_map(|m| m.vm_ref.as_ref()).collect();
+    let lacking: Vec<&VmRef> = seen
+        .cast
         .iter()
-        .filter_map(|m| m.vm_ref.as_ref())
+        .map(|m| &m.vm)
+        .filter(|vm| !named.contains(vm))
         .collect();
-    let lacking: Vec<String> = vms::cast(seen)
-        .into_iter()
-        .filter(|member| !named.contains(&member.vm))
-        .map(|member| member.vm.to_string())
-        .collect();
-    (!lacking.is_empty()).then(|| format!("{title} does not name VM {}", words::list(&lacking)))
+    let names = words::list_by(&lacking, |vm| vm.to_string());
+    (!lacking.is_empty()).then(|| format!("{title} does not name VM {names}"))
 }
 
 /// What a mirror says that is not what is waited for.
-pub fn mirror_says(seen: &Observed, side: &Side, wanted: &str) -> String {
+pub fn mirror_says(seen: &Scene, side: &Side, wanted: &str) -> String {
     let title = format!("{} (cluster {})", seen.group_title(), side.cluster);
     let mirror = match &side.mirror {
         Seen::Present(mirror) => mirror,

@@ -235,6 +235,11 @@ impl Journal {
         self.notes.push(note);
     }
 
+    /// Whether a safety check of this request has passed already.
+    pub fn has_passed_safety(&self) -> bool {
+        crate::conditions::is_true(&self.status.conditions, reason::SAFETY_CHECK_PASSED)
+    }
+
     /// Records the result of a safety check. The same result keeps the moment of the first.
     pub fn checked(&mut self, mut check: SafetyCheckStatus) {
         if let Some(before) = &self.status.safety_check {

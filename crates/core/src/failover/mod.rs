@@ -48,6 +48,7 @@ pub mod lock;
 pub mod observed;
 pub mod preflight;
 pub mod safety;
+pub mod scene;
 pub mod stages;
 pub mod step;
 pub mod vms;
@@ -60,6 +61,7 @@ use jiff::Timestamp;
 
 use journal::{Cause, Journal};
 use lock::Standing;
+use scene::Scene;
 use stages::{Next, Stage};
 
 use crate::conditions::Truth;
@@ -79,6 +81,7 @@ pub const QUEUE_AGAIN: Duration = Duration::from_secs(15);
 
 /// Decides what a FailoverRequest does next.
 pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
+    let seen = &Scene::new(seen);
     let journal = Journal::open(seen, now);
     let standing = lock::standing(seen.lease.as_ref(), seen.uid(), now);
     let stored = journal.state();
@@ -105,7 +108,7 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
 /// Walks through the states as far as their ends can be observed. The steps are those of the
 /// stored state alone: rule 1.
 fn walk(
-    seen: &Observed,
+    seen: &Scene,
     journal: &mut Journal,
     stored: FailoverState,
     now: Timestamp,
@@ -145,7 +148,7 @@ fn walk(
 
 /// `Pending`: everything before the lock is ours. Ok when it is, and then validation begins.
 fn take_the_lock(
-    seen: &Observed,
+    seen: &Scene,
     standing: &Standing,
     mut journal: Journal,
     now: Timestamp,
@@ -182,7 +185,7 @@ fn take_the_lock(
 
 /// Rule 2 for a failover that runs: Ok while the lock is ours, else a decision about the lock alone.
 fn keep_the_lock(
-    seen: &Observed,
+    seen: &Scene,
     standing: &Standing,
     mut journal: Journal,
     now: Timestamp,
@@ -212,7 +215,7 @@ fn keep_the_lock(
 /// A request that has ended lets go of the lock, then of its finalizer. One that holds neither has
 /// nothing to do, ever.
 fn after_the_end(
-    seen: &Observed,
+    seen: &Scene,
     standing: &Standing,
     mut journal: Journal,
     now: Timestamp,

@@ -7,8 +7,8 @@ use farshore_api::protection_request::ProtectionPhase;
 
 use super::evidence::{is_primary, mirror_gap, out_of_sync, reports};
 use super::journal::Cause;
-use super::observed::{Observed, Side};
-use super::vms::{self, Member};
+use super::observed::Side;
+use super::scene::{Member, Scene};
 use crate::{Seen, words};
 
 /// Something that may heal by itself or by a person: the failover waits for it within its budget.
@@ -23,7 +23,7 @@ pub struct Obstacle {
 }
 
 /// An error in the request itself, which waiting cannot heal. Needs no lock.
-pub fn input_error(seen: &Observed) -> Option<Cause> {
+pub fn input_error(seen: &Scene) -> Option<Cause> {
     let spec = &seen.request.spec;
     let zone = seen.zone.metadata.name.as_deref().unwrap_or_default();
     let clusters: Vec<&str> = seen
@@ -62,7 +62,7 @@ pub fn input_error(seen: &Observed) -> Option<Cause> {
 
 /// The group is already where the request wants it. A failover to the same target that ended half
 /// way does not count: members split between the clusters, or flipped but not running, go on.
-pub fn already_active(seen: &Observed) -> Option<Cause> {
+pub fn already_active(seen: &Scene) -> Option<Cause> {
     let group = seen.group.as_ref()?;
     let all_flipped = !seen.members.is_empty()
         && seen.unresolved.is_empty()
@@ -87,7 +87,7 @@ pub fn already_active(seen: &Observed) -> Option<Cause> {
 }
 
 /// The first thing in the way of a failover that has stopped nothing yet.
-pub fn obstacle(seen: &Observed) -> Option<Obstacle> {
+pub fn obstacle(seen: &Scene) -> Option<Obstacle> {
     reachable(seen)
         .or_else(|| protected(seen))
         .or_else(|| mirrored(seen))
@@ -96,7 +96,7 @@ pub fn obstacle(seen: &Observed) -> Option<Obstacle> {
 }
 
 /// Both clusters answer.
-fn reachable(seen: &Observed) -> Option<Obstacle> {
+fn reachable(seen: &Scene) -> Option<Obstacle> {
     let unknown = |side: &Side| {
         let why = side.mirror.unknown().or(side.resources.unknown())?;
         Some(format!("cluster {} does not answer ({why})", side.cluster))
@@ -114,7 +114,7 @@ fn reachable(seen: &Observed) -> Option<Obstacle> {
 
 /// Every member has a ProtectionRequest, and it is Protected. One that a failover to this target
 /// has flipped before may still be on its way.
-fn protected(seen: &Observed) -> Option<Obstacle> {
+fn protected(seen: &Scene) -> Option<Obstacle> {
     let mut bad = seen
         .unresolved
         .iter()
@@ -144,7 +144,7 @@ fn protected(seen: &Observed) -> Option<Obstacle> {
 }
 
 /// Both clusters have the mirror of the group, and it names every member.
-fn mirrored(seen: &Observed) -> Option<Obstacle> {
+fn mirrored(seen: &Scene) -> Option<Obstacle> {
     let bad: Vec<String> = [&seen.source, &seen.target]
         .into_iter()
         .filter_map(|side| mirror_gap(seen, side))
@@ -161,25 +161,25 @@ fn mirrored(seen: &Observed) -> Option<Obstacle> {
 }
 
 /// On the target every member has a VirtualMachine that can be started, and disks on a node.
-fn standby_ready(seen: &Observed) -> Option<Obstacle> {
+fn standby_ready(seen: &Scene) -> Option<Obstacle> {
     let mut bad = Vec::new();
-    for Member { vm, .. } in vms::cast(seen) {
+    for Member { vm, .. } in &seen.cast {
         match &seen.standby {
-            Seen::Present(there) if there.contains(&vm) => {}
+            Seen::Present(there) if there.contains(vm) => {}
             Seen::Present(_) | Seen::Absent => {
                 bad.push(format!("VirtualMachine {vm} does not exist"))
             }
             Seen::Unknown(why) => bad.push(format!("VirtualMachine {vm} cannot be read ({why})")),
         }
-        let node = match seen.target.resource(&vm) {
-            Seen::Present(resource) => resource.spec.node_name.clone(),
+        let node = match seen.target.resource(vm) {
+            Seen::Present(resource) => resource.spec.node_name.as_deref(),
             Seen::Absent | Seen::Unknown(_) => None,
         };
         let Some(node) = node else {
             bad.push(format!("DRBDResource of VM {vm} is not bound to a node"));
             continue;
         };
-        match seen.nodes.get(&node) {
+        match seen.nodes.get(node) {
             Some(Seen::Present(_)) => {}
             Some(Seen::Unknown(why)) => bad.push(format!("Node {node} cannot be read ({why})")),
             Some(Seen::Absent) | None => bad.push(format!("Node {node} of VM {vm} does not exist")),
@@ -201,19 +201,19 @@ fn standby_ready(seen: &Observed) -> Option<Obstacle> {
 
 /// The disks of every member whose role is still on the source are equal on both sides. Checked
 /// before anything is stopped, and again when everything is: only then nothing can be lost.
-pub fn in_sync(seen: &Observed) -> Option<Obstacle> {
+pub fn in_sync(seen: &Scene) -> Option<Obstacle> {
     let mut bad = Vec::new();
-    for Member { vm, request } in vms::cast(seen) {
+    for Member { vm, request } in &seen.cast {
         if request.is_some_and(|r| seen.flipped(r)) {
             continue;
         }
         for side in [&seen.source, &seen.target] {
-            if let Some(what) = out_of_sync(side, &vm) {
+            if let Some(what) = out_of_sync(side, vm) {
                 bad.push(format!("VM {vm} on cluster {}: {what}", side.cluster));
             }
         }
         // Before the flip the target is Secondary; a Primary there would mean two writers.
-        if is_primary(&seen.target, &vm).is_ok() {
+        if is_primary(&seen.target, vm).is_ok() {
             bad.push(format!(
                 "VM {vm} is Primary on cluster {} before the flip",
                 seen.target.cluster

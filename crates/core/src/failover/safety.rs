@@ -15,9 +15,9 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::journal::{Cause, Journal};
-use super::observed::{Neighbour, Observed};
+use super::observed::Neighbour;
+use super::scene::{Member, Scene};
 use super::step::Step;
-use super::vms::{self, Member};
 use crate::conditions::Truth;
 use crate::{Seen, words};
 
@@ -38,7 +38,7 @@ pub enum Verdict {
 }
 
 /// Looks at the nodes that the members are pinned to and at the other groups on the target.
-pub fn check(seen: &Observed) -> Verdict {
+pub fn check(seen: &Scene) -> Verdict {
     let tainted = match tainted_nodes(seen) {
         Ok(tainted) if tainted.is_empty() => return Verdict::NothingToRemove,
         Ok(tainted) => tainted,
@@ -87,8 +87,11 @@ fn conflict(neighbour: &Neighbour) -> Option<String> {
 }
 
 /// Writes a verdict that lets the failover pass, or stops it, into the journal.
-pub fn record(seen: &Observed, verdict: &Verdict, journal: &mut Journal, now: Timestamp) {
+pub fn record(seen: &Scene, verdict: &Verdict, journal: &mut Journal, now: Timestamp) {
     let (truth, why, message, conflicts, forced) = match verdict {
+        // The taints are gone because an earlier look of this request let them be removed: that look,
+        // and whether it was forced, is what the record must keep.
+        Verdict::NothingToRemove if journal.has_passed_safety() => return,
         Verdict::NothingToRemove => {
             let message = format!(
                 "Skipped: no node of the group on cluster {} carries a quorum taint, so none is removed.",
@@ -141,7 +144,7 @@ pub fn record(seen: &Observed, verdict: &Verdict, journal: &mut Journal, now: Ti
 }
 
 /// Why a failover is blocked, and what can be done.
-pub fn blocked(seen: &Observed, conflicts: &[String]) -> Cause {
+pub fn blocked(seen: &Scene, conflicts: &[String]) -> Cause {
     let next = if seen.request.spec.queue {
         "It is checked again every 15 s until the budget is over."
     } else {
@@ -160,7 +163,7 @@ pub fn blocked(seen: &Observed, conflicts: &[String]) -> Cause {
 }
 
 /// The steps that take the quorum taints off, one for each node.
-pub fn removals(seen: &Observed) -> Vec<Step> {
+pub fn removals(seen: &Scene) -> Vec<Step> {
     let tainted = tainted_nodes(seen).unwrap_or_default();
     let step = |(name, node): (&str, &Node)| Step::SetTaints {
         cluster: seen.target.cluster.clone(),
@@ -174,11 +177,11 @@ pub fn removals(seen: &Observed) -> Vec<Step> {
 
 /// Nodes with a quorum taint among those that the members are pinned to on the target. Err if one
 /// of them was not seen: a taint may be there.
-fn tainted_nodes(seen: &Observed) -> Result<BTreeMap<&str, &Node>, String> {
+fn tainted_nodes<'a>(seen: &'a Scene) -> Result<BTreeMap<&'a str, &'a Node>, String> {
     let cluster = &seen.target.cluster;
     let mut tainted = BTreeMap::new();
-    for Member { vm, .. } in vms::cast(seen) {
-        let name = match seen.target.resource(&vm) {
+    for Member { vm, .. } in &seen.cast {
+        let name = match seen.target.resource(vm) {
             Seen::Present(resource) => resource.spec.node_name.as_deref(),
             Seen::Absent => None,
             Seen::Unknown(why) => {

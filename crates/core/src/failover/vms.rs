@@ -3,158 +3,144 @@
 
 use std::collections::BTreeMap;
 
-use farshore_api::failover_request::{FailoverState, FailoverVmStatus, VmFailoverPhase};
+use farshore_api::VmRef;
+use farshore_api::failover_request::{
+    FailoverState as State, FailoverVmStatus, VmFailoverPhase as Phase,
+};
 use farshore_api::protection_group::{CurrentState, DesiredState};
-use farshore_api::{ProtectionRequest, VmRef};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::evidence;
 use super::journal::Journal;
-use super::observed::{Observed, Side};
+use super::observed::Side;
+use super::scene::Scene;
 
-/// One VM of a failover.
-#[derive(Clone, Debug)]
-pub struct Member<'a> {
-    /// The VM.
-    pub vm: VmRef,
-    /// Its ProtectionRequest; None when it is gone.
-    pub request: Option<&'a ProtectionRequest>,
-}
-
-/// The VMs of this failover. They are fixed when validation is over: a VM that joins the group
-/// later was not looked at, and stays where it is; one whose request vanished is still waited for.
-pub fn cast(seen: &Observed) -> Vec<Member<'_>> {
-    let stored = seen.request.status.as_ref();
-    let state = stored.and_then(|s| s.state);
-    let validated = !matches!(
-        state,
-        None | Some(FailoverState::Pending | FailoverState::Validating | FailoverState::Blocked)
-    );
-    let of_group = seen.members.iter().map(|m| (m.vm(), m));
-    match stored.filter(|_| validated) {
-        None => of_group
-            .map(|(vm, m)| Member {
-                vm,
-                request: Some(m),
-            })
-            .collect(),
-        Some(stored) => {
-            let requests: BTreeMap<VmRef, &ProtectionRequest> = of_group.collect();
-            let listed = stored.vm_statuses.iter().map(vm_of);
-            listed
-                .map(|vm| Member {
-                    request: requests.get(&vm).copied(),
-                    vm,
-                })
-                .collect()
-        }
-    }
-}
-
-fn vm_of(status: &FailoverVmStatus) -> VmRef {
-    VmRef {
-        namespace: status.vm_namespace.clone(),
-        name: status.vm_name.clone(),
-    }
-}
+/// A VM by namespace and name.
+type Key<'a> = (&'a str, &'a str);
 
 /// Brings `vmStatuses` up to date.
-pub fn refresh(seen: &Observed, journal: &mut Journal, now: Timestamp) {
-    let state = journal.state();
-    let before: BTreeMap<VmRef, FailoverVmStatus> = journal
-        .status()
-        .vm_statuses
-        .iter()
-        .map(|vm| (vm_of(vm), vm.clone()))
-        .collect();
+pub fn refresh(seen: &Scene, journal: &mut Journal, now: Timestamp) {
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
-    let source = states(&seen.source);
-    let target = states(&seen.target);
-    let vms = cast(seen).into_iter().map(|Member { vm, .. }| {
-        let mut entry = before.get(&vm).cloned().unwrap_or(FailoverVmStatus {
+    let state = journal.state();
+    let rolled_back = journal.status().rolled_back == Some(true);
+    let look = Look {
+        seen,
+        source: states(&seen.source),
+        target: states(&seen.target),
+    };
+    let old = &journal.status().vm_statuses;
+    let before: BTreeMap<Key, &FailoverVmStatus> = old
+        .iter()
+        .map(|vm| ((vm.vm_namespace.as_str(), vm.vm_name.as_str()), vm))
+        .collect();
+    let entry = |vm: &VmRef| {
+        let before = before.get(&key(vm)).copied();
+        let done = before.is_some_and(|b| b.end_time.is_some());
+        let (phase, message) = match state {
+            State::Failed if rolled_back => look.on_source(vm),
+            State::Failed => look.after_failure(vm, before),
+            _ => look.during(vm, state, done),
+        };
+        let stopping = phase == Phase::Stopping;
+        let arrived = phase == Phase::Running && state.is_past_flip();
+        FailoverVmStatus {
             vm_name: vm.name.clone(),
             vm_namespace: vm.namespace.clone(),
-            phase: VmFailoverPhase::Pending,
-            message: None,
-            start_time: None,
-            end_time: None,
-        });
-        let there = |map: &BTreeMap<VmRef, CurrentState>, side: &Side| {
-            map.get(&vm).copied().or_else(|| whole(side))
-        };
-        let (phase, message) = match state {
-            FailoverState::Pending
-            | FailoverState::Validating
-            | FailoverState::Blocked
-            | FailoverState::RunningPreHooks => (VmFailoverPhase::Pending, None),
-            FailoverState::StoppingOnSource => match there(&source, &seen.source) {
-                Some(CurrentState::Stopped) => (VmFailoverPhase::Stopped, None),
-                seen_as => (VmFailoverPhase::Stopping, said(seen_as, &seen.source)),
+            phase,
+            message,
+            start_time: before
+                .and_then(|b| b.start_time.clone())
+                .or_else(|| stopping.then(|| now.clone())),
+            end_time: before
+                .and_then(|b| b.end_time.clone())
+                .or_else(|| arrived.then(|| now.clone())),
+        }
+    };
+    let vms = seen.cast.iter().map(|member| entry(&member.vm)).collect();
+    journal.status_mut().vm_statuses = vms;
+}
+
+/// The states of all VMs on both sides.
+struct Look<'a> {
+    seen: &'a Scene<'a>,
+    source: BTreeMap<Key<'a>, CurrentState>,
+    target: BTreeMap<Key<'a>, CurrentState>,
+}
+
+impl Look<'_> {
+    fn during(&self, vm: &VmRef, state: State, done: bool) -> (Phase, Option<String>) {
+        let (source, target) = (&self.seen.source, &self.seen.target);
+        match state {
+            State::Pending | State::Validating | State::Blocked | State::RunningPreHooks => {
+                (Phase::Pending, None)
+            }
+            State::StoppingOnSource => match state_of(&self.source, source, vm) {
+                Some(CurrentState::Stopped) => (Phase::Stopped, None),
+                other => (Phase::Stopping, said(other, source)),
             },
-            FailoverState::RemovingTaints => (VmFailoverPhase::Stopped, None),
-            FailoverState::PromotingTarget => match evidence::is_primary(&seen.target, &vm) {
-                Ok(()) => (VmFailoverPhase::Promoted, None),
-                Err(why) => (
-                    VmFailoverPhase::Promoting,
-                    Some(format!("{why} on cluster {}", seen.target.cluster)),
-                ),
-            },
-            FailoverState::StartingOnTarget
-            | FailoverState::RunningPostHooks
-            | FailoverState::Completed => match there(&target, &seen.target) {
-                Some(CurrentState::Running) => (VmFailoverPhase::Running, None),
-                // Once it was seen running, the failover of this VM is done.
-                _ if entry.end_time.is_some() => (VmFailoverPhase::Running, None),
-                seen_as => (VmFailoverPhase::Starting, said(seen_as, &seen.target)),
-            },
-            FailoverState::RollingBack => match there(&source, &seen.source) {
-                Some(CurrentState::Running) => (
-                    VmFailoverPhase::Running,
-                    Some(format!("runs on cluster {}", seen.source.cluster)),
-                ),
-                seen_as => (VmFailoverPhase::Starting, said(seen_as, &seen.source)),
-            },
-            // What was last seen stays; what had not come to its end has failed.
-            FailoverState::Failed => match entry.phase {
-                done @ (VmFailoverPhase::Running | VmFailoverPhase::Pending) => {
-                    (done, entry.message.clone())
+            State::RemovingTaints => (Phase::Stopped, None),
+            State::PromotingTarget => match evidence::is_primary(target, vm) {
+                Ok(()) => (Phase::Promoted, None),
+                Err(why) => {
+                    let message = format!("{why} on cluster {}", target.cluster);
+                    (Phase::Promoting, Some(message))
                 }
-                _ => (VmFailoverPhase::Failed, entry.message.clone()),
             },
-        };
-        entry.phase = phase;
-        entry.message = message;
-        if phase == VmFailoverPhase::Stopping && entry.start_time.is_none() {
-            entry.start_time = Some(now.clone());
+            // Once it was seen running on the target, the failover of this VM is done.
+            _ if state.is_past_flip() && done => (Phase::Running, None),
+            State::StartingOnTarget | State::RunningPostHooks | State::Completed => {
+                match state_of(&self.target, target, vm) {
+                    Some(CurrentState::Running) => (Phase::Running, None),
+                    other => (Phase::Starting, said(other, target)),
+                }
+            }
+            State::RollingBack | State::Failed => self.on_source(vm),
         }
-        let on_target = phase == VmFailoverPhase::Running
-            && !matches!(state, FailoverState::RollingBack | FailoverState::Failed);
-        if on_target && entry.end_time.is_none() {
-            entry.end_time = Some(now.clone());
+    }
+
+    /// After a rollback, or on the way.
+    fn on_source(&self, vm: &VmRef) -> (Phase, Option<String>) {
+        let source = &self.seen.source;
+        let state = state_of(&self.source, source, vm);
+        match state {
+            Some(CurrentState::Running) => (Phase::Running, said(state, source)),
+            other => (Phase::Starting, said(other, source)),
         }
-        entry
-    });
-    journal.status_mut().vm_statuses = vms.collect();
+    }
+
+    /// What has come to its end stays; what had begun and did not has failed.
+    fn after_failure(
+        &self,
+        vm: &VmRef,
+        before: Option<&FailoverVmStatus>,
+    ) -> (Phase, Option<String>) {
+        let target = &self.seen.target;
+        let phase = before.map_or(Phase::Pending, |b| b.phase);
+        let message = before.and_then(|b| b.message.clone());
+        let state = state_of(&self.target, target, vm);
+        match phase {
+            Phase::Pending | Phase::Running => (phase, message),
+            _ if state == Some(CurrentState::Running) => (Phase::Running, said(state, target)),
+            _ => (Phase::Failed, message),
+        }
+    }
 }
 
 /// State of each VM as this side's mirror reports it.
-fn states(side: &Side) -> BTreeMap<VmRef, CurrentState> {
+fn states(side: &Side) -> BTreeMap<Key<'_>, CurrentState> {
     let status = side.mirror.present().and_then(|m| m.status.as_ref());
     let vms = status.map(|s| s.vms.as_slice()).unwrap_or_default();
     vms.iter()
-        .map(|vm| {
-            let key = VmRef {
-                namespace: vm.namespace.clone(),
-                name: vm.name.clone(),
-            };
-            (key, vm.state)
-        })
+        .map(|vm| ((vm.namespace.as_str(), vm.name.as_str()), vm.state))
         .collect()
 }
 
-/// State of all VMs where the mirror names none: only what holds for each of them.
-fn whole(side: &Side) -> Option<CurrentState> {
+/// State of a VM; where the mirror does not name it, only what holds for all.
+fn state_of(states: &BTreeMap<Key, CurrentState>, side: &Side, vm: &VmRef) -> Option<CurrentState> {
+    if let Some(state) = states.get(&key(vm)) {
+        return Some(*state);
+    }
     let mirror = side.mirror.present()?;
     let told = [
         (DesiredState::Stopped, CurrentState::Stopped),
@@ -165,7 +151,11 @@ fn whole(side: &Side) -> Option<CurrentState> {
         .map(|(_, state)| state)
 }
 
+fn key(vm: &VmRef) -> Key<'_> {
+    (&vm.namespace, &vm.name)
+}
+
 fn said(state: Option<CurrentState>, side: &Side) -> Option<String> {
-    let state = state.map_or("not known".to_string(), |s| s.to_string());
+    let state = state.map_or("not known", CurrentState::as_str);
     Some(format!("is {state} on cluster {}", side.cluster))
 }

@@ -128,6 +128,10 @@ async fn side(controller: &FailoverController, cluster: &ZoneCluster, group: &st
     };
     let mirrors: Api<ProtectionGroup> = Api::namespaced(client.clone(), &controller.namespace);
     let mirror = look_one(&mirrors, group).await;
+    if let Some(why) = mirror.unknown() {
+        // Asking a silent cluster twice only costs time.
+        return Side::unknown(&cluster.name, why);
+    }
     let resources: Api<DRBDResource> = Api::all(client);
     let of_zone = ListParams::default().labels(&format!("{}={}", labels::ZONE, controller.zone));
     let all = look_list(resources.list(&of_zone), LOOK_LIMIT).await;
@@ -175,6 +179,9 @@ async fn look_at_target(
         standby: None,
         jobs: BTreeMap::new(),
     };
+    if target.side.mirror.unknown().is_some() {
+        return target;
+    }
     let Ok(client) = controller.clusters.client(cluster).await else {
         return target;
     };

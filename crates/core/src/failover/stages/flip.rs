@@ -13,13 +13,12 @@ use crate::failover::hooks::{self, Progress, When};
 use crate::failover::journal::{Cause, Journal};
 use crate::failover::preflight::Obstacle;
 use crate::failover::step::Step;
-use crate::failover::vms;
 use crate::words::{self, moment};
 
 /// The role flip: from here there is no way back.
 pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
     let seen = stage.seen;
-    let cast = vms::cast(seen);
+    let cast = &seen.cast;
     let to_flip: Vec<_> = cast
         .iter()
         .filter(|m| m.request.is_none_or(|r| !seen.flipped(r)))

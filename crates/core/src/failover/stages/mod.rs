@@ -12,11 +12,12 @@ use farshore_api::failover_request::FailoverState as State;
 use farshore_api::protection_group::DesiredState;
 use jiff::Timestamp;
 
+use super::LOOK_AGAIN;
 use super::journal::{Cause, Journal};
-use super::observed::{Observed, Side};
+use super::observed::Side;
 use super::preflight::Obstacle;
+use super::scene::Scene;
 use super::step::Step;
-use super::{LOOK_AGAIN, vms};
 use crate::conditions::Truth;
 use crate::words::{self, moment};
 use crate::{Note, Seen};
@@ -53,7 +54,7 @@ pub struct Wait {
 
 /// One look at one state.
 pub struct Stage<'a> {
-    seen: &'a Observed,
+    seen: &'a Scene<'a>,
     state: State,
     /// When the state was entered.
     since: Timestamp,
@@ -66,7 +67,7 @@ pub struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// The current state of the journal.
-    pub fn new(seen: &'a Observed, journal: &Journal, now: Timestamp) -> Self {
+    pub fn new(seen: &'a Scene<'a>, journal: &Journal, now: Timestamp) -> Self {
         let (reason, message) = journal.cause();
         Self {
             seen,
@@ -230,8 +231,8 @@ fn over_budget(stage: &Stage, what: &str) -> Next {
 }
 
 /// Whether any member's role may be on the target: a point that no failover returns from.
-pub fn may_have_flipped(seen: &Observed, state: State) -> bool {
-    let cast = vms::cast(seen);
+pub fn may_have_flipped(seen: &Scene, state: State) -> bool {
+    let cast = &seen.cast;
     let mut requests = cast.iter().filter_map(|m| m.request);
     state.is_past_flip() || requests.any(|r| seen.flipped(r))
 }

@@ -1,4 +1,5 @@
-//! The process dies at every one of its writes, before or after it, and the next one finishes.
+//! The process dies right after every one of its writes, and before the first; the next one
+//! finishes. (To die before a write is to die after the one before it: nothing happens in between.)
 
 use farshore_api::failover_request::FailoverState::{self, *};
 use farshore_api::protection_group::DesiredState;
@@ -47,8 +48,9 @@ async fn dies_at_every_write(stuck: bool, expected: FailoverState) {
     assert!(live(&world, &whole).await);
     let writes = i64::try_from(whole.writes()).unwrap();
     assert!(writes > 15, "only {writes} writes");
-    for done in [true, false] {
-        for n in 1..=writes {
+    let deaths = std::iter::once((1, false)).chain((1..=writes).map(|n| (n, true)));
+    for (n, done) in deaths {
+        {
             let world = make(stuck).await;
             let fuse = Fuse::at(n, done);
             let alive = live(&world, &fuse).await;
