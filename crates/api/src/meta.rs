@@ -112,6 +112,19 @@ pub mod managers {
     pub const PLACEMENT: &str = "drbdresource-placement";
     /// The node agent.
     pub const NODE_AGENT: &str = "drbd-node-agent";
+
+    /// All of them.
+    pub const ALL: [&str; 9] = [
+        ZONE,
+        PROTECTION,
+        FAILOVER,
+        PG_SYNC,
+        PROTECTION_GROUP,
+        REPLICATION_MONITOR,
+        POLICY,
+        PLACEMENT,
+        NODE_AGENT,
+    ];
 }
 
 /// Container images of the product's processes, without tag.

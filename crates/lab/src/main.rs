@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 #[command(name = "farshore", version, about = "Disaster recovery for Kubernetes, on three clusters inside one process")]
 struct Cli {
     /// What the processes log to stderr, as in RUST_LOG.
-    #[arg(long, env = "FARSHORE_LOG", default_value = "error", global = true)]
+    #[arg(long, env = "FARSHORE_LOG", default_value = "error,kube_client=off", global = true)]
     log: String,
     #[command(subcommand)]
     command: Command,

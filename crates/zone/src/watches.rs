@@ -1,11 +1,11 @@
 //! What makes a zone be looked at before its time: changes of its kubeconfig Secrets, of the
-//! product's definitions on the hub and on its clusters, of the claim on its clusters, and of other
-//! zones in its namespace.
+//! product's definitions on the hub and on its clusters, of the claim on its clusters, of its
+//! ProtectionRequests, and of other zones in its namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farshore_api::ProtectionZone;
+use farshore_api::{ProtectionRequest, ProtectionZone};
 use farshore_api::meta::WORKLOAD_NAMESPACE;
 use farshore_runtime::remote::{self, Clusters};
 use farshore_runtime::{CancellationToken, Process, triggers};
@@ -154,7 +154,22 @@ impl Watches {
             },
             stop.clone(),
         );
-        let mut streams = vec![kubeconfigs];
+        // Its status counts them and the ports that they hold.
+        let to = this.clone();
+        let requests = triggers::refs_on_change(
+            Api::<ProtectionRequest>::namespaced(
+                self.process.client.clone(),
+                &zone.namespace().unwrap_or_default(),
+            ),
+            watcher::Config::default(),
+            |request: &ProtectionRequest| {
+                let volumes = request.status.as_ref().map_or(0, |s| s.volumes.len());
+                format!("{volumes}")
+            },
+            move |_| vec![to.clone()],
+            stop.clone(),
+        );
+        let mut streams = vec![kubeconfigs, requests];
         for cluster in &zone.spec.clusters {
             let to = this.clone();
             streams.push(remote::refs(
