@@ -111,7 +111,7 @@ fn random_world() -> impl Strategy<Value = World> {
         Failed,
     ]);
     let flags = prop::array::uniform8(prop::bool::weighted(0.2));
-    (states, random_side(), random_side(), [any::<bool>(), any::<bool>()], 0..5u8, flags, 0..5u8, 0..700i64, 0..4u8, 0..5u8).prop_map(
+    (states, random_side(), random_side(), [any::<bool>(), any::<bool>()], 0..12u8, flags, 0..5u8, prop_oneof![0..60i64, 0..700i64], 0..4u8, 0..5u8).prop_map(
         |(state, source, target, flipped, lock, flags, neighbour, now, job, node)| {
             let mut world = World::in_state(state);
             apply_side(&mut world.seen.source, &source);
