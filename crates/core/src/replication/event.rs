@@ -74,10 +74,9 @@ pub(super) fn of_change(
     );
     let mut event = RPOEvent::new(&name, spec);
     let mut of = BTreeMap::new();
-    for label in [labels::ZONE] {
-        let zone = monitor.metadata.labels.as_ref().and_then(|l| l.get(label));
-        of.extend(zone.map(|z| (label.to_string(), z.clone())));
-    }
+    let own = monitor.metadata.labels.as_ref();
+    let zone = own.and_then(|l| l.get(labels::ZONE));
+    of.extend(zone.map(|z| (labels::ZONE.to_string(), z.clone())));
     of.insert(labels::PROTECTION_GROUP.into(), group.clone());
     event.metadata = ObjectMeta {
         name: Some(name),
