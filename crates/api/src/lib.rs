@@ -5,6 +5,11 @@
 //! Sources are cited as `[S1]` (the newer Site Recovery architecture document) and `[S2]` (the
 //! older one, whose contracts hold inside the newer process layout).
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printer column is an attribute of its own"
+)]
+
 #[macro_use]
 mod string_enum;
 

@@ -27,9 +27,16 @@ pub fn bytes(text: &str) -> Option<i64> {
 
 /// A number of bytes as Kubernetes writes it: in the largest binary unit that divides it, `10Gi`.
 pub fn text(bytes: i64) -> String {
-    let units = ["Ei", "Pi", "Ti", "Gi", "Mi", "Ki"].into_iter().zip((1..=6).rev());
-    let fit = units.map(|(unit, power)| (unit, 1_i64 << (10 * power))).find(|(_, size)| bytes != 0 && bytes % size == 0);
-    fit.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
+    let units = ["Ei", "Pi", "Ti", "Gi", "Mi", "Ki"]
+        .into_iter()
+        .zip((1..=6).rev());
+    let fit = units
+        .map(|(unit, power)| (unit, 1_i64 << (10 * power)))
+        .find(|(_, size)| bytes != 0 && bytes % size == 0);
+    fit.map_or_else(
+        || bytes.to_string(),
+        |(unit, size)| format!("{}{unit}", bytes / size),
+    )
 }
 
 #[cfg(test)]
@@ -38,7 +45,14 @@ mod tests {
 
     #[test]
     fn bytes_are_written_in_the_largest_unit_that_divides_them() {
-        for (n, expect) in [(0, "0"), (1, "1"), (1 << 20, "1Mi"), (10 << 30, "10Gi"), (3 << 29, "1536Mi"), (1025, "1025")] {
+        for (n, expect) in [
+            (0, "0"),
+            (1, "1"),
+            (1 << 20, "1Mi"),
+            (10 << 30, "10Gi"),
+            (3 << 29, "1536Mi"),
+            (1025, "1025"),
+        ] {
             assert_eq!(text(n), expect);
             assert_eq!(bytes(&text(n)), Some(n));
         }

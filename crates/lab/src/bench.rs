@@ -28,7 +28,8 @@ pub fn quiet_options(seed: u64) -> LabOptions {
 pub async fn run() -> anyhow::Result<()> {
     println!("start to `lab is ready` (real time, TLS, five starts):");
     for _ in 0..5 {
-        let dir: PathBuf = std::env::temp_dir().join(format!("farshore-bench-{}", std::process::id()));
+        let dir: PathBuf =
+            std::env::temp_dir().join(format!("farshore-bench-{}", std::process::id()));
         let shutdown = CancellationToken::new();
         let begun = tokio::time::Instant::now();
         let options = LabOptions {
@@ -46,7 +47,10 @@ pub async fn run() -> anyhow::Result<()> {
     }
     // Virtual time needs a runtime of its own, on this thread alone.
     tokio::task::block_in_place(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()?;
         runtime.block_on(counts())
     })
 }
@@ -55,7 +59,9 @@ async fn counts() -> anyhow::Result<()> {
     let lab = Lab::start(quiet_options(1), CancellationToken::new()).await?;
     let user = User::new(&lab, "metro");
     user.create_zone().await?;
-    let vms: Vec<Vm> = (0..10).map(|i| Vm::new("shop", &format!("vm{i:02}"), 1, 64)).collect();
+    let vms: Vec<Vm> = (0..10)
+        .map(|i| Vm::new("shop", &format!("vm{i:02}"), 1, 64))
+        .collect();
     user.protect("east", &vms, "Online").await?;
     user.create_group("shop", &vms).await?;
     tokio::time::sleep(Duration::from_secs(120)).await;
@@ -63,14 +69,20 @@ async fn counts() -> anyhow::Result<()> {
     let marks = Marks::now(&lab);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let idle = marks.writes(&lab);
-    println!("writes in one idle minute with ten protected VMs, leases and heartbeats aside: {}", idle.values().sum::<usize>());
+    println!(
+        "writes in one idle minute with ten protected VMs, leases and heartbeats aside: {}",
+        idle.values().sum::<usize>()
+    );
     for (writer, count) in &idle {
         println!("  {count:>5}  {writer}");
     }
 
     let moved = fail_over(&user, "to-west", "shop", "west", &vms).await?;
     let each = moved.writes as f64 / vms.len() as f64;
-    println!("API writes of a failover of ten VMs with one disk each: {} ({each:.1} per VM)", moved.writes);
+    println!(
+        "API writes of a failover of ten VMs with one disk each: {} ({each:.1} per VM)",
+        moved.writes
+    );
     for (writer, count) in &moved.by_writer {
         println!("  {count:>5}  {writer}");
     }

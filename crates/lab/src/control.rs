@@ -20,7 +20,11 @@ pub enum Fault {
     /// The replication link between the sites is cut or healed.
     Link { up: bool },
     /// A node loses power or gets it back.
-    Node { cluster: String, node: String, up: bool },
+    Node {
+        cluster: String,
+        node: String,
+        up: bool,
+    },
     /// Every process of a name is killed; it starts again by itself.
     Restart { process: String },
     /// Answers of a cluster's API server are late by so many milliseconds.
@@ -37,7 +41,10 @@ impl std::str::FromStr for Fault {
         let words: Vec<&str> = text.split_whitespace().collect();
         let cluster = |name: &str| -> anyhow::Result<String> {
             if !CLUSTERS.contains(&name) {
-                bail!("there is no cluster {name:?}; the lab has {}", CLUSTERS.join(", "));
+                bail!(
+                    "there is no cluster {name:?}; the lab has {}",
+                    CLUSTERS.join(", ")
+                );
             }
             Ok(name.to_string())
         };
@@ -50,15 +57,31 @@ impl std::str::FromStr for Fault {
             ["link", "cut"] => Ok(Self::Link { up: false }),
             ["link", "heal"] => Ok(Self::Link { up: true }),
             ["node", place, state] => {
-                let (name, node) = place.split_once('/').context("a node is named <cluster>/<node>, for example east/east-1")?;
-                Ok(Self::Node { cluster: cluster(name)?, node: node.into(), up: power(state)? })
+                let (name, node) = place
+                    .split_once('/')
+                    .context("a node is named <cluster>/<node>, for example east/east-1")?;
+                Ok(Self::Node {
+                    cluster: cluster(name)?,
+                    node: node.into(),
+                    up: power(state)?,
+                })
             }
-            ["restart", process] => Ok(Self::Restart { process: (*process).into() }),
+            ["restart", process] => Ok(Self::Restart {
+                process: (*process).into(),
+            }),
             ["slow", name, millis] => {
-                let millis = millis.parse().with_context(|| format!("{millis:?} is not a number of milliseconds"))?;
-                Ok(Self::Slow { cluster: cluster(name)?, millis })
+                let millis = millis
+                    .parse()
+                    .with_context(|| format!("{millis:?} is not a number of milliseconds"))?;
+                Ok(Self::Slow {
+                    cluster: cluster(name)?,
+                    millis,
+                })
             }
-            [name, state] => Ok(Self::Site { cluster: cluster(name)?, up: power(state)? }),
+            [name, state] => Ok(Self::Site {
+                cluster: cluster(name)?,
+                up: power(state)?,
+            }),
             _ => bail!("{text:?} is no fault; say {GRAMMAR}"),
         }
     }
@@ -70,27 +93,50 @@ impl Lab {
         match fault {
             Fault::Site { cluster, up } => {
                 self.set_site(cluster, *up).await?;
-                Ok(format!("site {cluster} is {}", if *up { "back" } else { "lost" }))
+                Ok(format!(
+                    "site {cluster} is {}",
+                    if *up { "back" } else { "lost" }
+                ))
             }
             Fault::Link { up } => {
                 self.world.link(*up);
-                Ok(format!("the replication link is {}", if *up { "healed" } else { "cut" }))
+                Ok(format!(
+                    "the replication link is {}",
+                    if *up { "healed" } else { "cut" }
+                ))
             }
             Fault::Node { cluster, node, up } => {
                 self.set_node(cluster, node, *up).await?;
-                Ok(format!("node {cluster}/{node} is {}", if *up { "up" } else { "down" }))
+                Ok(format!(
+                    "node {cluster}/{node} is {}",
+                    if *up { "up" } else { "down" }
+                ))
             }
             Fault::Restart { process } => {
-                let image = if process.contains('/') { process.clone() } else { format!("farshore/{process}") };
+                let image = if process.contains('/') {
+                    process.clone()
+                } else {
+                    format!("farshore/{process}")
+                };
                 let places = self.processes.restart(&image);
                 if places.is_empty() {
-                    bail!("no process {process:?} runs; running are {}", self.processes.names().join(", "));
+                    bail!(
+                        "no process {process:?} runs; running are {}",
+                        self.processes.names().join(", ")
+                    );
                 }
-                Ok(format!("killed {process} on {}; it starts again by itself", places.join(", ")))
+                Ok(format!(
+                    "killed {process} on {}; it starts again by itself",
+                    places.join(", ")
+                ))
             }
             Fault::Slow { cluster, millis } => {
-                self.cluster(cluster).server.set_latency(Duration::from_millis(*millis));
-                Ok(format!("the API server of {cluster} answers {millis} ms late"))
+                self.cluster(cluster)
+                    .server
+                    .set_latency(Duration::from_millis(*millis));
+                Ok(format!(
+                    "the API server of {cluster} answers {millis} ms late"
+                ))
             }
         }
     }
@@ -107,9 +153,14 @@ pub async fn answers(dir: &Path) -> bool {
 }
 
 /// Serves faults until the lab ends.
-pub async fn serve(lab: Arc<Lab>, path: PathBuf, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn serve(
+    lab: Arc<Lab>,
+    path: PathBuf,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).with_context(|| format!("opening {}", path.display()))?;
+    let listener =
+        UnixListener::bind(&path).with_context(|| format!("opening {}", path.display()))?;
     loop {
         let stream = tokio::select! {
             biased;
@@ -147,7 +198,10 @@ pub async fn send(dir: &Path, fault: &str) -> anyhow::Result<String> {
     fault.parse::<Fault>()?;
     let path = socket(dir);
     let mut stream = UnixStream::connect(&path).await.with_context(|| {
-        format!("no lab answers at {}; start one with `farshore up`, or name its folder with --dir", path.display())
+        format!(
+            "no lab answers at {}; start one with `farshore up`, or name its folder with --dir",
+            path.display()
+        )
     })?;
     stream.write_all(format!("{fault}\n").as_bytes()).await?;
     let mut line = String::new();
@@ -166,11 +220,35 @@ mod tests {
     #[test]
     fn faults_are_read_as_documented() {
         let cases = [
-            ("east down", Fault::Site { cluster: "east".into(), up: false }),
+            (
+                "east down",
+                Fault::Site {
+                    cluster: "east".into(),
+                    up: false,
+                },
+            ),
             ("link cut", Fault::Link { up: false }),
-            ("node west/west-1 up", Fault::Node { cluster: "west".into(), node: "west-1".into(), up: true }),
-            ("restart tsr-manager", Fault::Restart { process: "tsr-manager".into() }),
-            ("slow hub 200", Fault::Slow { cluster: "hub".into(), millis: 200 }),
+            (
+                "node west/west-1 up",
+                Fault::Node {
+                    cluster: "west".into(),
+                    node: "west-1".into(),
+                    up: true,
+                },
+            ),
+            (
+                "restart tsr-manager",
+                Fault::Restart {
+                    process: "tsr-manager".into(),
+                },
+            ),
+            (
+                "slow hub 200",
+                Fault::Slow {
+                    cluster: "hub".into(),
+                    millis: 200,
+                },
+            ),
         ];
         for (text, expect) in cases {
             assert_eq!(text.parse::<Fault>().unwrap(), expect);
@@ -179,7 +257,11 @@ mod tests {
 
     #[test]
     fn what_is_no_fault_is_refused_with_what_is_one() {
-        for (text, hint) in [("north down", "hub, east, west"), ("east sideways", "neither up nor down"), ("", "slow <cluster>")] {
+        for (text, hint) in [
+            ("north down", "hub, east, west"),
+            ("east sideways", "neither up nor down"),
+            ("", "slow <cluster>"),
+        ] {
             let error = text.parse::<Fault>().unwrap_err().to_string();
             assert!(error.contains(hint), "{text}: {error}");
         }

@@ -27,7 +27,10 @@ impl<S> Layer<S> for Fence {
     type Service = Fenced<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Fenced { inner, fence: self.clone() }
+        Fenced {
+            inner,
+            fence: self.clone(),
+        }
     }
 }
 

@@ -39,33 +39,65 @@ impl Guests {
 
     /// Breaches of "never on two clusters at once" so far.
     pub fn violations(&self) -> Vec<String> {
-        self.0.lock().expect("no panic while held").violations.clone()
+        self.0
+            .lock()
+            .expect("no panic while held")
+            .violations
+            .clone()
     }
 
     /// Clusters on which a VM runs now.
     pub fn places(&self, vm: &str) -> Vec<String> {
         let inner = self.0.lock().expect("no panic while held");
-        inner.running.keys().filter(|(_, name)| name == vm).map(|(cluster, _)| cluster.clone()).collect()
+        inner
+            .running
+            .keys()
+            .filter(|(_, name)| name == vm)
+            .map(|(cluster, _)| cluster.clone())
+            .collect()
     }
 
     /// Whether this very instance runs.
     pub fn runs(&self, cluster: &str, vm: &str, uid: &str) -> bool {
         let inner = self.0.lock().expect("no panic while held");
-        inner.running.get(&(cluster.into(), vm.into())).is_some_and(|g| g.uid == uid)
+        inner
+            .running
+            .get(&(cluster.into(), vm.into()))
+            .is_some_and(|g| g.uid == uid)
     }
 
     /// Powers a guest on.
-    pub fn start(&self, cluster: &str, node: &str, vm: &str, uid: &str, disks: Vec<(String, Disk)>, every: Duration) {
+    pub fn start(
+        &self,
+        cluster: &str,
+        node: &str,
+        vm: &str,
+        uid: &str,
+        disks: Vec<(String, Disk)>,
+        every: Duration,
+    ) {
         let mut inner = self.0.lock().expect("no panic while held");
-        let elsewhere: Vec<_> =
-            inner.running.keys().filter(|(c, name)| name == vm && c != cluster).map(|(c, _)| c.clone()).collect();
+        let elsewhere: Vec<_> = inner
+            .running
+            .keys()
+            .filter(|(c, name)| name == vm && c != cluster)
+            .map(|(c, _)| c.clone())
+            .collect();
         for other in elsewhere {
-            inner.violations.push(format!("{vm} was started on {cluster} while it ran on {other}"));
+            inner.violations.push(format!(
+                "{vm} was started on {cluster} while it ran on {other}"
+            ));
         }
         let stop = CancellationToken::new();
         let (name, ledger, token) = (vm.to_string(), inner.ledger.clone(), stop.clone());
-        let task = tokio::spawn(async move { guest::run(&name, disks, every, ledger, token).await });
-        let guest = Guest { uid: uid.into(), node: node.into(), stop, task };
+        let task =
+            tokio::spawn(async move { guest::run(&name, disks, every, ledger, token).await });
+        let guest = Guest {
+            uid: uid.into(),
+            node: node.into(),
+            stop,
+            task,
+        };
         inner.running.insert((cluster.into(), vm.into()), guest);
     }
 
@@ -85,7 +117,11 @@ impl Guests {
         {
             tracing::error!(%vm, %cluster, "the guest panicked");
         }
-        self.0.lock().expect("no panic while held").running.remove(&place);
+        self.0
+            .lock()
+            .expect("no panic while held")
+            .running
+            .remove(&place);
     }
 
     /// The node lost power: its guests are gone at once.

@@ -91,7 +91,12 @@ impl Lab {
         let storage = Storage::new();
         let world = World::new(storage.clone(), options.drbd, shutdown.clone());
         let guests = Guests::default();
-        let processes = Processes::new(wire.clone(), world.clone(), options.clock.clone(), shutdown.clone());
+        let processes = Processes::new(
+            wire.clone(),
+            world.clone(),
+            options.clock.clone(),
+            shutdown.clone(),
+        );
         let mut clusters = BTreeMap::new();
         for (index, name) in CLUSTERS.into_iter().enumerate() {
             let clock = options.clock.clone();
@@ -121,12 +126,32 @@ impl Lab {
                 shutdown: shutdown.clone(),
             });
             let nodes = nodes_of(name, options.nodes);
-            sim.install(nodes, name != "hub").await.with_context(|| format!("preparing cluster {name}"))?;
+            sim.install(nodes, name != "hub")
+                .await
+                .with_context(|| format!("preparing cluster {name}"))?;
             sim.start(nodes, name != "hub");
             let admin = in_process(&server, &token);
-            clusters.insert(name.to_string(), Cluster { server, admin, token, sim });
+            clusters.insert(
+                name.to_string(),
+                Cluster {
+                    server,
+                    admin,
+                    token,
+                    sim,
+                },
+            );
         }
-        let lab = Self { clusters, world, storage, guests, processes, clock: options.clock, wire, shutdown, nodes: options.nodes };
+        let lab = Self {
+            clusters,
+            world,
+            storage,
+            guests,
+            processes,
+            clock: options.clock,
+            wire,
+            shutdown,
+            nodes: options.nodes,
+        };
         if let Some(dir) = &options.dir {
             lab.write_kubeconfigs(dir)?;
         }
@@ -140,15 +165,22 @@ impl Lab {
 
     /// Administrator's kubeconfig of one cluster, as a zone's Secret holds it.
     pub fn kubeconfig(&self, cluster: &str) -> anyhow::Result<String> {
-        self.wire.kubeconfig(&[(cluster, &self.cluster(cluster).token)])
+        self.wire
+            .kubeconfig(&[(cluster, &self.cluster(cluster).token)])
     }
 
     fn write_kubeconfigs(&self, dir: &std::path::Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        let access: Vec<(&str, &str)> = CLUSTERS.into_iter().map(|c| (c, self.cluster(c).token.as_str())).collect();
+        let access: Vec<(&str, &str)> = CLUSTERS
+            .into_iter()
+            .map(|c| (c, self.cluster(c).token.as_str()))
+            .collect();
         write_private(&dir.join("kubeconfig"), &self.wire.kubeconfig(&access)?)?;
         for name in CLUSTERS {
-            write_private(&dir.join(format!("{name}.kubeconfig")), &self.kubeconfig(name)?)?;
+            write_private(
+                &dir.join(format!("{name}.kubeconfig")),
+                &self.kubeconfig(name)?,
+            )?;
         }
         Ok(())
     }
@@ -158,23 +190,43 @@ impl Lab {
         let hub = self.cluster("hub").admin.clone();
         apply(&hub, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SYSTEM_NAMESPACE } })).await?;
         let chart = Chart::embedded("site-recovery-protectionzone-controller")?;
-        let release = Release { name: "site-recovery".into(), namespace: SYSTEM_NAMESPACE.into() };
+        let release = Release {
+            name: "site-recovery".into(),
+            namespace: SYSTEM_NAMESPACE.into(),
+        };
         for manifest in chart.render(&release, &json!({}))? {
             apply(&hub, &manifest).await?;
         }
         let deployments: Api<Deployment> = Api::namespaced(hub, SYSTEM_NAMESPACE);
         let available = |object: Option<&Deployment>| {
-            object.and_then(|d| d.status.as_ref()).and_then(|s| s.available_replicas).unwrap_or(0) > 0
+            object
+                .and_then(|d| d.status.as_ref())
+                .and_then(|s| s.available_replicas)
+                .unwrap_or(0)
+                > 0
         };
-        let name = deployments.list(&Default::default()).await?.items.first().and_then(|d| d.metadata.name.clone())
+        let name = deployments
+            .list(&Default::default())
+            .await?
+            .items
+            .first()
+            .and_then(|d| d.metadata.name.clone())
             .context("the zone controller's chart has no Deployment")?;
         let wait = kube::runtime::wait::await_condition(deployments, &name, available);
-        tokio::time::timeout(Duration::from_secs(60), wait).await.context("the zone controller did not become available within 60 s")??;
+        tokio::time::timeout(Duration::from_secs(60), wait)
+            .await
+            .context("the zone controller did not become available within 60 s")??;
         let crds: Api<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition> =
             Api::all(self.cluster("hub").admin.clone());
         let established = kube::runtime::wait::conditions::is_crd_established();
-        let wait = kube::runtime::wait::await_condition(crds, "protectionzones.siterecovery.trilio.io", established);
-        tokio::time::timeout(Duration::from_secs(60), wait).await.context("the kinds were not served within 60 s")??;
+        let wait = kube::runtime::wait::await_condition(
+            crds,
+            "protectionzones.siterecovery.trilio.io",
+            established,
+        );
+        tokio::time::timeout(Duration::from_secs(60), wait)
+            .await
+            .context("the kinds were not served within 60 s")??;
         Ok(())
     }
 
@@ -213,43 +265,80 @@ fn nodes_of(cluster: &str, workers: usize) -> usize {
 
 fn in_process(server: &ApiServer, token: &str) -> Client {
     use tower::Layer;
-    Client::new(Fence::default().layer(server.service(Some(token))), "default")
+    Client::new(
+        Fence::default().layer(server.service(Some(token))),
+        "default",
+    )
 }
 
 /// Puts a server on a loopback port, or names it for clients within the process.
-async fn expose(name: &str, server: &ApiServer, listen: bool, shutdown: &CancellationToken) -> anyhow::Result<Endpoint> {
+async fn expose(
+    name: &str,
+    server: &ApiServer,
+    listen: bool,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Endpoint> {
     if !listen {
-        return Ok(Endpoint { server: server.clone(), url: format!("https://{name}.lab"), authority: None });
+        return Ok(Endpoint {
+            server: server.clone(),
+            url: format!("https://{name}.lab"),
+            authority: None,
+        });
     }
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("opening a loopback port")?;
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .context("opening a loopback port")?;
     let port = listener.local_addr()?.port();
     let (tls, authority) = Tls::self_signed(&["127.0.0.1", "localhost", "kubernetes.default.svc"])?;
     let (serving, shutdown) = (server.clone(), shutdown.clone());
     tokio::spawn(async move { serving.serve_tls(listener, tls, shutdown).await });
-    Ok(Endpoint { server: server.clone(), url: format!("https://127.0.0.1:{port}"), authority: Some(authority) })
+    Ok(Endpoint {
+        server: server.clone(),
+        url: format!("https://127.0.0.1:{port}"),
+        authority: Some(authority),
+    })
 }
 
 /// Server-side applies any manifest.
 pub async fn apply(client: &Client, manifest: &Value) -> anyhow::Result<DynamicObject> {
     let object: DynamicObject = serde_json::from_value(manifest.clone())?;
-    let types = object.types.clone().context("the manifest has no apiVersion and kind")?;
-    let name = object.metadata.name.clone().context("the manifest has no name")?;
+    let types = object
+        .types
+        .clone()
+        .context("the manifest has no apiVersion and kind")?;
+    let name = object
+        .metadata
+        .name
+        .clone()
+        .context("the manifest has no name")?;
     let gvk = kube::core::GroupVersionKind::try_from(&types)?;
-    let (resource, capabilities): (ApiResource, _) = kube::discovery::pinned_kind(client, &gvk).await?;
+    let (resource, capabilities): (ApiResource, _) =
+        kube::discovery::pinned_kind(client, &gvk).await?;
     let api: Api<DynamicObject> = match (&object.metadata.namespace, capabilities.scope) {
-        (Some(namespace), kube::discovery::Scope::Namespaced) => Api::namespaced_with(client.clone(), namespace, &resource),
-        (None, kube::discovery::Scope::Namespaced) => Api::default_namespaced_with(client.clone(), &resource),
+        (Some(namespace), kube::discovery::Scope::Namespaced) => {
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        }
+        (None, kube::discovery::Scope::Namespaced) => {
+            Api::default_namespaced_with(client.clone(), &resource)
+        }
         (_, kube::discovery::Scope::Cluster) => Api::all_with(client.clone(), &resource),
     };
     let params = PatchParams::apply(sim::MANAGER).force();
-    api.patch(&name, &params, &Patch::Apply(manifest)).await.with_context(|| format!("applying {} {name}", types.kind))
+    api.patch(&name, &params, &Patch::Apply(manifest))
+        .await
+        .with_context(|| format!("applying {} {name}", types.kind))
 }
 
 /// Writes a file that only its owner may read: it holds a token.
 fn write_private(path: &std::path::Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
         .with_context(|| format!("writing {}", path.display()))?;
     Ok(file.write_all(text.as_bytes())?)
 }

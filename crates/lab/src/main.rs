@@ -12,10 +12,19 @@ use farshore_runtime::Clock;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Parser)]
-#[command(name = "farshore", version, about = "Disaster recovery for Kubernetes, on three clusters inside one process")]
+#[command(
+    name = "farshore",
+    version,
+    about = "Disaster recovery for Kubernetes, on three clusters inside one process"
+)]
 struct Cli {
     /// What the processes log to stderr, as in RUST_LOG.
-    #[arg(long, env = "FARSHORE_LOG", default_value = "error,kube_client=off", global = true)]
+    #[arg(
+        long,
+        env = "FARSHORE_LOG",
+        default_value = "error,kube_client=off",
+        global = true
+    )]
     log: String,
     #[command(subcommand)]
     command: Command,
@@ -63,7 +72,10 @@ enum Engine {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::new(&cli.log);
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
     match run(cli.command).await {
         Ok(code) => code,
         Err(error) => {
@@ -85,7 +97,11 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 told = demo::run(&lab, &place.dir, begun) => told,
             };
             end(&place, &shutdown).await;
-            Ok(if told? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Ok(if told? {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
         }
         Command::Fault { dir, what } => {
             println!("{}", control::send(&dir, &what.join(" ")).await?);
@@ -102,7 +118,10 @@ async fn up(place: Place) -> anyhow::Result<ExitCode> {
     let begun = tokio::time::Instant::now();
     let (_lab, shutdown) = start(&place).await?;
     println!("lab is ready ({:.2} s)", begun.elapsed().as_secs_f64());
-    println!("  export KUBECONFIG={}", place.dir.join("kubeconfig").display());
+    println!(
+        "  export KUBECONFIG={}",
+        place.dir.join("kubeconfig").display()
+    );
     println!("  kubectl --context hub get pz,pr,pg,fr,rgs -A");
     interrupted().await;
     end(&place, &shutdown).await;
@@ -112,11 +131,15 @@ async fn up(place: Place) -> anyhow::Result<ExitCode> {
 async fn start(place: &Place) -> anyhow::Result<(Arc<Lab>, CancellationToken)> {
     let Engine::Embedded = place.engine;
     if control::answers(&place.dir).await {
-        anyhow::bail!("a lab runs in {} already; stop it, or choose another folder with --dir", place.dir.display());
+        anyhow::bail!(
+            "a lab runs in {} already; stop it, or choose another folder with --dir",
+            place.dir.display()
+        );
     }
     let shutdown = CancellationToken::new();
     let clock = Clock::system();
-    let drawn = farshore_runtime::secret::generate(&clock, "lab").context("reading the system's source of randomness")?;
+    let drawn = farshore_runtime::secret::generate(&clock, "lab")
+        .context("reading the system's source of randomness")?;
     let options = LabOptions {
         nodes: place.nodes.into(),
         dir: Some(place.dir.clone()),
@@ -125,15 +148,29 @@ async fn start(place: &Place) -> anyhow::Result<(Arc<Lab>, CancellationToken)> {
         clock,
         seed: u64::from_str_radix(&drawn[..16], 16)?,
     };
-    let lab = Arc::new(Lab::start(options, shutdown.clone()).await.context("the lab could not start")?);
-    tokio::spawn(control::serve(lab.clone(), control::socket(&place.dir), shutdown.clone()));
+    let lab = Arc::new(
+        Lab::start(options, shutdown.clone())
+            .await
+            .context("the lab could not start")?,
+    );
+    tokio::spawn(control::serve(
+        lab.clone(),
+        control::socket(&place.dir),
+        shutdown.clone(),
+    ));
     Ok((lab, shutdown))
 }
 
 /// Ends the lab and removes what it wrote.
 async fn end(place: &Place, shutdown: &CancellationToken) {
     shutdown.cancel();
-    for name in ["kubeconfig", "hub.kubeconfig", "east.kubeconfig", "west.kubeconfig", "control.sock"] {
+    for name in [
+        "kubeconfig",
+        "hub.kubeconfig",
+        "east.kubeconfig",
+        "west.kubeconfig",
+        "control.sock",
+    ] {
         let _ = std::fs::remove_file(place.dir.join(name));
     }
     // Only if it is empty: it may hold files of the user.

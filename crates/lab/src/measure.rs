@@ -34,7 +34,10 @@ impl VmMove {
         if self.is_whole() {
             "0 s".into()
         } else {
-            format!("{} blocks lost", self.acknowledged.saturating_sub(self.present))
+            format!(
+                "{} blocks lost",
+                self.acknowledged.saturating_sub(self.present)
+            )
         }
     }
 }
@@ -60,7 +63,12 @@ pub struct Marks(BTreeMap<&'static str, u64>);
 impl Marks {
     /// Now.
     pub fn now(lab: &Lab) -> Self {
-        Self(CLUSTERS.into_iter().map(|c| (c, lab.cluster(c).server.request_log().mark())).collect())
+        Self(
+            CLUSTERS
+                .into_iter()
+                .map(|c| (c, lab.cluster(c).server.request_log().mark()))
+                .collect(),
+        )
     }
 
     /// Writes since then that changed something, by processes of ours, without leases: by writer.
@@ -68,12 +76,29 @@ impl Marks {
     pub fn writes(&self, lab: &Lab) -> BTreeMap<String, usize> {
         let mut count = BTreeMap::new();
         for (cluster, mark) in &self.0 {
-            for entry in lab.cluster(cluster).server.request_log().writes_since(*mark) {
-                let ours = entry.user.starts_with("system:serviceaccount:") || managers::ALL.contains(&entry.manager.as_str());
+            for entry in lab
+                .cluster(cluster)
+                .server
+                .request_log()
+                .writes_since(*mark)
+            {
+                let ours = entry.user.starts_with("system:serviceaccount:")
+                    || managers::ALL.contains(&entry.manager.as_str());
                 if ours && entry.changed && entry.resource != "leases" {
-                    let who = if entry.manager.is_empty() { &entry.user_agent } else { &entry.manager };
-                    let slash = if entry.subresource.is_empty() { "" } else { "/" };
-                    let what = format!("{who}: {} {}{slash}{}", entry.verb, entry.resource, entry.subresource);
+                    let who = if entry.manager.is_empty() {
+                        &entry.user_agent
+                    } else {
+                        &entry.manager
+                    };
+                    let slash = if entry.subresource.is_empty() {
+                        ""
+                    } else {
+                        "/"
+                    };
+                    let what = format!(
+                        "{who}: {} {}{slash}{}",
+                        entry.verb, entry.resource, entry.subresource
+                    );
                     *count.entry(what).or_default() += 1;
                 }
             }
@@ -83,7 +108,13 @@ impl Marks {
 }
 
 /// Moves a group and measures the move.
-pub async fn fail_over(user: &User<'_>, name: &str, group: &str, target: &str, vms: &[Vm]) -> anyhow::Result<Move> {
+pub async fn fail_over(
+    user: &User<'_>,
+    name: &str,
+    group: &str,
+    target: &str,
+    vms: &[Vm],
+) -> anyhow::Result<Move> {
     let (marks, begun) = (Marks::now(user.lab), tokio::time::Instant::now());
     let request = user.fail_over(name, group, target).await?;
     let by_writer = marks.writes(user.lab);
@@ -91,10 +122,25 @@ pub async fn fail_over(user: &User<'_>, name: &str, group: &str, target: &str, v
     for vm in vms {
         user.vm_runs(target, vm).await?;
         let ledger = user.lab.guests.ledger();
-        let downtime = crate::story::eventually(&format!("first write of {} on {target}", vm.key()), || async {
-            Ok(ledger.gaps(&vm.key()).iter().rev().find(|gap| gap.to > begun).map(|gap| gap.to - gap.from))
-        }).await?;
-        let mut whole = VmMove { vm: vm.key(), downtime, acknowledged: 0, present: 0, missing: Vec::new() };
+        let downtime = crate::story::eventually(
+            &format!("first write of {} on {target}", vm.key()),
+            || async {
+                Ok(ledger
+                    .gaps(&vm.key())
+                    .iter()
+                    .rev()
+                    .find(|gap| gap.to > begun)
+                    .map(|gap| gap.to - gap.from))
+            },
+        )
+        .await?;
+        let mut whole = VmMove {
+            vm: vm.key(),
+            downtime,
+            acknowledged: 0,
+            present: 0,
+            missing: Vec::new(),
+        };
         for verdict in user.verify(target, vm).await?.into_values() {
             whole.acknowledged += verdict.acknowledged;
             whole.present += verdict.present;
@@ -102,6 +148,15 @@ pub async fn fail_over(user: &User<'_>, name: &str, group: &str, target: &str, v
         }
         moved.push(whole);
     }
-    let seconds = request.status.and_then(|s| s.duration_seconds).unwrap_or_default();
-    Ok(Move { target: target.into(), vms: moved, seconds, writes: by_writer.values().sum(), by_writer })
+    let seconds = request
+        .status
+        .and_then(|s| s.duration_seconds)
+        .unwrap_or_default();
+    Ok(Move {
+        target: target.into(),
+        vms: moved,
+        seconds,
+        writes: by_writer.values().sum(),
+        by_writer,
+    })
 }

@@ -8,7 +8,9 @@ use anyhow::Context;
 use farshore_api::failover_request::FailoverState;
 use farshore_api::meta::KUBECONFIG_KEY;
 use farshore_api::protection_request::ProtectionPhase;
-use farshore_api::{FailoverRequest, ProtectionGroup, ProtectionRequest, ProtectionZone, ReplicationGroupStatus};
+use farshore_api::{
+    FailoverRequest, ProtectionGroup, ProtectionRequest, ProtectionZone, ReplicationGroupStatus,
+};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
@@ -36,7 +38,11 @@ impl Vm {
     /// A VM with disks `<name>-0`, `<name>-1`, … of `mib` MiB each.
     pub fn new(namespace: &str, name: &str, disks: usize, mib: u32) -> Self {
         let disks = (0..disks).map(|i| (format!("{name}-{i}"), mib)).collect();
-        Self { namespace: namespace.into(), name: name.into(), disks }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            disks,
+        }
     }
 
     /// `namespace/name`.
@@ -46,7 +52,9 @@ impl Vm {
 
     /// Its claims and the VM itself, as a user would write them.
     pub fn manifests(&self) -> Vec<Value> {
-        let mut all = vec![json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace } })];
+        let mut all = vec![
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace } }),
+        ];
         for (claim, mib) in &self.disks {
             all.push(json!({
                 "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -84,8 +92,13 @@ where
             Err(error) => last = Some(error),
         }
         if tokio::time::Instant::now() >= deadline {
-            let said = last.map(|e| format!(" (last error: {e:#})")).unwrap_or_default();
-            anyhow::bail!("{what} did not happen within {} s{said}", PATIENCE.as_secs());
+            let said = last
+                .map(|e| format!(" (last error: {e:#})"))
+                .unwrap_or_default();
+            anyhow::bail!(
+                "{what} did not happen within {} s{said}",
+                PATIENCE.as_secs()
+            );
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -93,7 +106,9 @@ where
 
 /// Whether a condition is there with this status.
 pub fn has_condition(conditions: &[Condition], kind: &str, status: &str) -> bool {
-    conditions.iter().any(|c| c.type_ == kind && c.status == status)
+    conditions
+        .iter()
+        .any(|c| c.type_ == kind && c.status == status)
 }
 
 /// A user with the lab in front of them, working in one zone.
@@ -107,7 +122,10 @@ pub struct User<'a> {
 impl<'a> User<'a> {
     /// A user of the zone `zone`.
     pub fn new(lab: &'a Lab, zone: &str) -> Self {
-        Self { lab, zone: zone.into() }
+        Self {
+            lab,
+            zone: zone.into(),
+        }
     }
 
     /// The zone's namespace.
@@ -129,7 +147,11 @@ impl<'a> User<'a> {
 
     /// VirtualMachines of a namespace on a cluster.
     pub fn machines(&self, cluster: &str, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.lab.cluster(cluster).admin.clone(), namespace, &vm_resource())
+        Api::namespaced_with(
+            self.lab.cluster(cluster).admin.clone(),
+            namespace,
+            &vm_resource(),
+        )
     }
 
     /// Applies a manifest on a cluster.
@@ -140,7 +162,11 @@ impl<'a> User<'a> {
     /// Creates the zone's namespace and the kubeconfig Secrets of both workload clusters.
     pub async fn create_credentials(&self) -> anyhow::Result<()> {
         let namespace = self.namespace();
-        self.apply("hub", &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } })).await?;
+        self.apply(
+            "hub",
+            &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
+        )
+        .await?;
         for cluster in ["east", "west"] {
             let secret = json!({
                 "apiVersion": "v1", "kind": "Secret",
@@ -172,10 +198,19 @@ impl<'a> User<'a> {
     /// Waits for a condition of the zone.
     pub async fn zone_condition(&self, kind: &str, status: &str) -> anyhow::Result<()> {
         let zones: Api<ProtectionZone> = self.api();
-        eventually(&format!("condition {kind}={status} of the zone {}", self.zone), || async {
-            let conditions = zones.get(&self.zone).await?.status.unwrap_or_default().conditions;
-            Ok(has_condition(&conditions, kind, status).then_some(()))
-        }).await
+        eventually(
+            &format!("condition {kind}={status} of the zone {}", self.zone),
+            || async {
+                let conditions = zones
+                    .get(&self.zone)
+                    .await?
+                    .status
+                    .unwrap_or_default()
+                    .conditions;
+                Ok(has_condition(&conditions, kind, status).then_some(()))
+            },
+        )
+        .await
     }
 
     /// Creates a VM on a cluster and waits until it runs.
@@ -191,7 +226,8 @@ impl<'a> User<'a> {
         let guests = &self.lab.guests;
         eventually(&format!("VM {} running on {cluster}", vm.key()), || async {
             Ok((guests.places(&vm.key()) == [cluster]).then_some(()))
-        }).await
+        })
+        .await
     }
 
     /// A request to protect a VM.
@@ -209,14 +245,16 @@ impl<'a> User<'a> {
         eventually(&format!("protection of {}", vm.key()), || async {
             let status = requests.get(&vm.name).await?.status.unwrap_or_default();
             Ok((status.phase == Some(ProtectionPhase::Protected)).then_some(()))
-        }).await
+        })
+        .await
     }
 
     /// Creates VMs on a cluster and protects them.
     pub async fn protect(&self, cluster: &str, vms: &[Vm], mode: &str) -> anyhow::Result<()> {
         for vm in vms {
             self.create_vm(cluster, vm).await?;
-            self.apply("hub", &self.protection_manifest(vm, cluster, mode)).await?;
+            self.apply("hub", &self.protection_manifest(vm, cluster, mode))
+                .await?;
         }
         for vm in vms {
             self.protected(vm).await?;
@@ -226,7 +264,10 @@ impl<'a> User<'a> {
 
     /// A group of VMs.
     pub fn group_manifest(&self, name: &str, vms: &[Vm]) -> Value {
-        let members: Vec<Value> = vms.iter().map(|vm| json!({ "protectionRequestRef": vm.name })).collect();
+        let members: Vec<Value> = vms
+            .iter()
+            .map(|vm| json!({ "protectionRequestRef": vm.name }))
+            .collect();
         json!({
             "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "ProtectionGroup",
             "metadata": { "name": name, "namespace": self.namespace() },
@@ -246,12 +287,21 @@ impl<'a> User<'a> {
         eventually(&format!("group {name} ready"), || async {
             let status = groups.get(name).await?.status.unwrap_or_default();
             Ok(has_condition(&status.conditions, "Ready", "True").then_some(()))
-        }).await?;
+        })
+        .await?;
         let states: Api<ReplicationGroupStatus> = self.api();
-        eventually(&format!("replication of group {name} compliant"), || async {
-            let status = states.get(&farshore_api::names::replication_status(name)).await?.status.unwrap_or_default();
-            Ok((status.rpo_status.map(|s| s.as_str()) == Some("Compliant")).then_some(()))
-        }).await
+        eventually(
+            &format!("replication of group {name} compliant"),
+            || async {
+                let status = states
+                    .get(&farshore_api::names::replication_status(name))
+                    .await?
+                    .status
+                    .unwrap_or_default();
+                Ok((status.rpo_status.map(|s| s.as_str()) == Some("Compliant")).then_some(()))
+            },
+        )
+        .await
     }
 
     /// A request to move a group.
@@ -271,32 +321,63 @@ impl<'a> User<'a> {
             let state = request.status.as_ref().and_then(|s| s.state);
             let ended = state.is_some_and(|s| s.is_terminal(request.spec.queue));
             Ok(ended.then_some(request))
-        }).await
+        })
+        .await
     }
 
     /// Moves a group and fails unless it completed.
-    pub async fn fail_over(&self, name: &str, group: &str, target: &str) -> anyhow::Result<FailoverRequest> {
-        self.apply("hub", &self.failover_manifest(name, group, target)).await?;
+    pub async fn fail_over(
+        &self,
+        name: &str,
+        group: &str,
+        target: &str,
+    ) -> anyhow::Result<FailoverRequest> {
+        self.apply("hub", &self.failover_manifest(name, group, target))
+            .await?;
         let request = self.failover_ended(name).await?;
         let status = request.status.clone().unwrap_or_default();
         let state = status.state.map_or("none", FailoverState::as_str);
-        anyhow::ensure!(state == "Completed", "failover {name} ended {state}: {}", status.message.unwrap_or_default());
+        anyhow::ensure!(
+            state == "Completed",
+            "failover {name} ended {state}: {}",
+            status.message.unwrap_or_default()
+        );
         Ok(request)
     }
 
     /// What each disk of a VM holds on a cluster, against what its guest was told is safe.
-    pub async fn verify(&self, cluster: &str, vm: &Vm) -> anyhow::Result<BTreeMap<String, crate::guest::Verdict>> {
+    pub async fn verify(
+        &self,
+        cluster: &str,
+        vm: &Vm,
+    ) -> anyhow::Result<BTreeMap<String, crate::guest::Verdict>> {
         let claims: Api<PersistentVolumeClaim> =
             Api::namespaced(self.lab.cluster(cluster).admin.clone(), &vm.namespace);
         let ledger = self.lab.guests.ledger();
         let mut verdicts = BTreeMap::new();
         for (claim, _) in &vm.disks {
-            let bound = claims.get(claim).await?.spec.and_then(|s| s.volume_name)
-                .with_context(|| format!("PersistentVolumeClaim {}/{claim} on {cluster} is not bound", vm.namespace))?;
-            let volume = self.lab.storage.volume(cluster, &bound)
-                .with_context(|| format!("PersistentVolume {bound} on {cluster} has no data"))?;
+            let bound = claims
+                .get(claim)
+                .await?
+                .spec
+                .and_then(|s| s.volume_name)
+                .with_context(|| {
+                    format!(
+                        "PersistentVolumeClaim {}/{claim} on {cluster} is not bound",
+                        vm.namespace
+                    )
+                })?;
+            let volume =
+                self.lab.storage.volume(cluster, &bound).with_context(|| {
+                    format!("PersistentVolume {bound} on {cluster} has no data")
+                })?;
             let disk = disk_name(self.lab, cluster, vm, claim).await?;
-            let verdict = ledger.verify(&vm.key(), &disk, |block| volume.read(block), volume.blocks());
+            let verdict = ledger.verify(
+                &vm.key(),
+                &disk,
+                |block| volume.read(block),
+                volume.blocks(),
+            );
             verdicts.insert(disk, verdict);
         }
         Ok(verdicts)
@@ -305,14 +386,22 @@ impl<'a> User<'a> {
 
 /// Name under which a VM knows the disk of a claim, replicated or not.
 async fn disk_name(lab: &Lab, cluster: &str, vm: &Vm, claim: &str) -> anyhow::Result<String> {
-    let machines: Api<DynamicObject> =
-        Api::namespaced_with(lab.cluster(cluster).admin.clone(), &vm.namespace, &vm_resource());
+    let machines: Api<DynamicObject> = Api::namespaced_with(
+        lab.cluster(cluster).admin.clone(),
+        &vm.namespace,
+        &vm_resource(),
+    );
     let machine = machines.get(&vm.name).await?;
     let frontend = farshore_api::names::frontend_pvc(claim);
     let volumes = machine.data["spec"]["template"]["spec"]["volumes"].clone();
-    volumes.as_array().into_iter().flatten()
+    volumes
+        .as_array()
+        .into_iter()
+        .flatten()
         .find(|v| {
-            let used = v["persistentVolumeClaim"]["claimName"].as_str().or(v["dataVolume"]["name"].as_str());
+            let used = v["persistentVolumeClaim"]["claimName"]
+                .as_str()
+                .or(v["dataVolume"]["name"].as_str());
             used == Some(claim) || used == Some(&frontend)
         })
         .and_then(|v| v["name"].as_str().map(str::to_owned))

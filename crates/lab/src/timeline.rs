@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use console::style;
 use farshore_api::protection_request::ProtectionPhase;
-use farshore_api::{FailoverRequest, ProtectionGroup, ProtectionRequest, ProtectionZone, ReplicationGroupStatus};
+use farshore_api::{
+    FailoverRequest, ProtectionGroup, ProtectionRequest, ProtectionZone, ReplicationGroupStatus,
+};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -24,7 +26,12 @@ pub struct Timeline {
 impl Timeline {
     /// A timeline that counts from `begun`.
     pub fn new(begun: Instant) -> Self {
-        Self { begun, bars: MultiProgress::new(), said: Arc::default(), syncs: Arc::default() }
+        Self {
+            begun,
+            bars: MultiProgress::new(),
+            said: Arc::default(),
+            syncs: Arc::default(),
+        }
     }
 
     /// A heading.
@@ -35,14 +42,22 @@ impl Timeline {
     /// A line.
     pub fn say(&self, line: &str) {
         let seconds = self.begun.elapsed().as_secs_f64();
-        self.bars.suspend(|| println!("{} {line}", style(format!("{seconds:7.2}s")).dim()));
+        self.bars
+            .suspend(|| println!("{} {line}", style(format!("{seconds:7.2}s")).dim()));
     }
 
     /// A line about a subject, unless it is the last that was said about it.
     fn news(&self, subject: &str, line: String) {
-        let known = self.said.lock().expect("no panic while held").insert(subject.into(), line.clone());
+        let known = self
+            .said
+            .lock()
+            .expect("no panic while held")
+            .insert(subject.into(), line.clone());
         if known.as_ref() != Some(&line) {
-            self.say(&format!("{} {line}", style(format!("{subject:<26}")).cyan()));
+            self.say(&format!(
+                "{} {line}",
+                style(format!("{subject:<26}")).cyan()
+            ));
         }
     }
 
@@ -58,36 +73,69 @@ impl Timeline {
 
     async fn look(&self, hub: &Client, namespace: &str) -> kube::Result<()> {
         let all = ListParams::default();
-        for zone in Api::<ProtectionZone>::namespaced(hub.clone(), namespace).list(&all).await? {
+        for zone in Api::<ProtectionZone>::namespaced(hub.clone(), namespace)
+            .list(&all)
+            .await?
+        {
             let status = zone.status.clone().unwrap_or_default();
             if let Some(phase) = status.phase {
                 let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
-                let why = ready.filter(|c| c.status != "True" && !c.message.is_empty()).map(|c| format!(": {}", first_sentence(&c.message)));
-                self.news(&format!("zone {}", zone.name_any()), format!("{phase}{}", why.unwrap_or_default()));
+                let why = ready
+                    .filter(|c| c.status != "True" && !c.message.is_empty())
+                    .map(|c| format!(": {}", first_sentence(&c.message)));
+                self.news(
+                    &format!("zone {}", zone.name_any()),
+                    format!("{phase}{}", why.unwrap_or_default()),
+                );
             }
         }
-        for request in Api::<ProtectionRequest>::namespaced(hub.clone(), namespace).list(&all).await? {
+        for request in Api::<ProtectionRequest>::namespaced(hub.clone(), namespace)
+            .list(&all)
+            .await?
+        {
             self.protection(&request);
         }
-        for group in Api::<ProtectionGroup>::namespaced(hub.clone(), namespace).list(&all).await? {
+        for group in Api::<ProtectionGroup>::namespaced(hub.clone(), namespace)
+            .list(&all)
+            .await?
+        {
             let status = group.status.clone().unwrap_or_default();
             if let (Some(state), Some(active)) = (status.current_state, status.active_cluster) {
-                self.news(&format!("group {}", group.name_any()), format!("{state} on {active}"));
+                self.news(
+                    &format!("group {}", group.name_any()),
+                    format!("{state} on {active}"),
+                );
             }
         }
-        for state in Api::<ReplicationGroupStatus>::namespaced(hub.clone(), namespace).list(&all).await? {
+        for state in Api::<ReplicationGroupStatus>::namespaced(hub.clone(), namespace)
+            .list(&all)
+            .await?
+        {
             if let Some(status) = state.status.and_then(|s| s.rpo_status) {
                 self.news("replication", status.to_string());
             }
         }
-        for failover in Api::<FailoverRequest>::namespaced(hub.clone(), namespace).list(&all).await? {
+        for failover in Api::<FailoverRequest>::namespaced(hub.clone(), namespace)
+            .list(&all)
+            .await?
+        {
             let status = failover.status.clone().unwrap_or_default();
             let subject = format!("failover {}", failover.name_any());
             for step in status.steps.iter().filter(|s| s.end_time.is_some()) {
                 let key = format!("{subject}/{}", step.name);
-                let new = self.said.lock().expect("no panic while held").insert(key, String::new()).is_none();
+                let new = self
+                    .said
+                    .lock()
+                    .expect("no panic while held")
+                    .insert(key, String::new())
+                    .is_none();
                 if new && Some(step.name) != status.state {
-                    self.say(&format!("{} {} {}", style(format!("{subject:<26}")).cyan(), style("✓").green(), step.name));
+                    self.say(&format!(
+                        "{} {} {}",
+                        style(format!("{subject:<26}")).cyan(),
+                        style("✓").green(),
+                        step.name
+                    ));
                 }
             }
             if let Some(state) = status.state {
@@ -106,9 +154,14 @@ impl Timeline {
         if phase == ProtectionPhase::Syncing {
             let percent = status.sync_percent.unwrap_or(0).clamp(0, 100) as u64;
             let bar = syncs.entry(name.clone()).or_insert_with(|| {
-                let look = ProgressStyle::with_template("         {prefix:<26} {bar:40.green} {pos:>3} %")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar());
-                self.bars.add(ProgressBar::new(100).with_style(look).with_prefix(format!("vm {}", request.vm())))
+                let look =
+                    ProgressStyle::with_template("         {prefix:<26} {bar:40.green} {pos:>3} %")
+                        .unwrap_or_else(|_| ProgressStyle::default_bar());
+                self.bars.add(
+                    ProgressBar::new(100)
+                        .with_style(look)
+                        .with_prefix(format!("vm {}", request.vm())),
+                )
             });
             bar.set_position(percent);
         } else if let Some(bar) = syncs.remove(&name) {

@@ -34,23 +34,38 @@ pub struct Wire(Arc<Mutex<BTreeMap<String, Endpoint>>>);
 impl Wire {
     /// Adds a cluster.
     pub fn add(&self, cluster: &str, endpoint: Endpoint) {
-        self.0.lock().expect("no panic while held").insert(cluster.into(), endpoint);
+        self.0
+            .lock()
+            .expect("no panic while held")
+            .insert(cluster.into(), endpoint);
     }
 
     /// A cluster's endpoint.
     pub fn endpoint(&self, cluster: &str) -> Option<Endpoint> {
-        self.0.lock().expect("no panic while held").get(cluster).cloned()
+        self.0
+            .lock()
+            .expect("no panic while held")
+            .get(cluster)
+            .cloned()
     }
 
     /// A client of a cluster that authenticates with `token` and is cut off by `fence`.
-    pub async fn client(&self, cluster: &str, token: &str, fence: &Fence) -> anyhow::Result<Client> {
-        let endpoint = self.endpoint(cluster).ok_or_else(|| anyhow::anyhow!("the lab has no cluster {cluster:?}"))?;
+    pub async fn client(
+        &self,
+        cluster: &str,
+        token: &str,
+        fence: &Fence,
+    ) -> anyhow::Result<Client> {
+        let endpoint = self
+            .endpoint(cluster)
+            .ok_or_else(|| anyhow::anyhow!("the lab has no cluster {cluster:?}"))?;
         if endpoint.authority.is_none() {
             return Ok(in_process(&endpoint, Some(token), fence));
         }
         let kubeconfig = self.kubeconfig(&[(cluster, token)])?;
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         Ok(ClientBuilder::try_from(config)?.with_layer(fence).build())
     }
 
@@ -63,7 +78,10 @@ impl Wire {
         let (wire, fence) = (self.clone(), fence.clone());
         Connector::in_process(Arc::new(move |url, token| {
             let endpoints = wire.0.lock().expect("no panic while held");
-            endpoints.values().find(|e| e.url == url).map(|e| in_process(e, token, &fence))
+            endpoints
+                .values()
+                .find(|e| e.url == url)
+                .map(|e| in_process(e, token, &fence))
         }))
     }
 
@@ -73,7 +91,9 @@ impl Wire {
         let mut users = Vec::new();
         let mut contexts = Vec::new();
         for (name, token) in access {
-            let endpoint = self.endpoint(name).ok_or_else(|| anyhow::anyhow!("the lab has no cluster {name:?}"))?;
+            let endpoint = self
+                .endpoint(name)
+                .ok_or_else(|| anyhow::anyhow!("the lab has no cluster {name:?}"))?;
             let mut cluster = json!({ "server": endpoint.url });
             if let Some(pem) = &endpoint.authority {
                 cluster["certificate-authority-data"] = json!(BASE64_STANDARD.encode(pem));

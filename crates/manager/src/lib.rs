@@ -25,7 +25,9 @@ pub async fn run(process: Process) -> Result<(), ProcessError> {
     let hub = Hub::new(&process)?;
     leader::lead(&process, LEASE, async {
         // The clusters of a zone never change, so that the first sight of it is enough.
-        let Some(zone) = hub.first_zone().await else { return Ok(()) };
+        let Some(zone) = hub.first_zone().await else {
+            return Ok(());
+        };
         tokio::join!(
             protection::run(&hub, &zone),
             group::run(&hub, &zone),

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farshore_api::{ProtectionRequest, ProtectionZone};
 use farshore_api::meta::WORKLOAD_NAMESPACE;
+use farshore_api::{ProtectionRequest, ProtectionZone};
 use farshore_runtime::remote::{self, Clusters};
 use farshore_runtime::{CancellationToken, Process, triggers};
 use futures::StreamExt;

@@ -11,21 +11,44 @@ use super::{Sim, SimError, present_is_fine};
 pub(super) async fn install(sim: &Sim) -> Result<(), SimError> {
     let crds: Api<CustomResourceDefinition> = Api::all(sim.client.clone());
     let kinds = [
-        crd("VirtualMachine", "virtualmachines", &["vm", "vms"], &json!([
-            column("Age", "date", ".metadata.creationTimestamp"),
-            column("Status", "string", ".status.printableStatus"),
-            column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
-        ])),
-        crd("VirtualMachineInstance", "virtualmachineinstances", &["vmi", "vmis"], &json!([
-            column("Age", "date", ".metadata.creationTimestamp"),
-            column("Phase", "string", ".status.phase"),
-            column("NodeName", "string", ".status.nodeName"),
-            column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
-        ])),
-        crd("VirtualMachineInstanceMigration", "virtualmachineinstancemigrations", &["vmim", "vmims"], &json!([
-            column("Phase", "string", ".status.phase"),
-            column("VMI", "string", ".spec.vmiName"),
-        ])),
+        crd(
+            "VirtualMachine",
+            "virtualmachines",
+            &["vm", "vms"],
+            &json!([
+                column("Age", "date", ".metadata.creationTimestamp"),
+                column("Status", "string", ".status.printableStatus"),
+                column(
+                    "Ready",
+                    "string",
+                    ".status.conditions[?(@.type=='Ready')].status"
+                ),
+            ]),
+        ),
+        crd(
+            "VirtualMachineInstance",
+            "virtualmachineinstances",
+            &["vmi", "vmis"],
+            &json!([
+                column("Age", "date", ".metadata.creationTimestamp"),
+                column("Phase", "string", ".status.phase"),
+                column("NodeName", "string", ".status.nodeName"),
+                column(
+                    "Ready",
+                    "string",
+                    ".status.conditions[?(@.type=='Ready')].status"
+                ),
+            ]),
+        ),
+        crd(
+            "VirtualMachineInstanceMigration",
+            "virtualmachineinstancemigrations",
+            &["vmim", "vmims"],
+            &json!([
+                column("Phase", "string", ".status.phase"),
+                column("VMI", "string", ".spec.vmiName"),
+            ]),
+        ),
     ];
     for kind in kinds {
         let kind = serde_json::from_value(kind).map_err(|e| SimError::Other(e.to_string()))?;

@@ -100,7 +100,11 @@ pub enum SimError {
 impl Sim {
     /// Whether a node has power.
     pub fn is_up(&self, node: &str) -> bool {
-        !self.down.lock().expect("no panic while held").contains(node)
+        !self
+            .down
+            .lock()
+            .expect("no panic while held")
+            .contains(node)
     }
 
     /// Creates what a cluster has from the start: nodes, storage class, KubeVirt.

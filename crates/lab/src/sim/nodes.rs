@@ -45,7 +45,9 @@ pub(super) async fn install(sim: &Sim, count: usize) -> Result<(), SimError> {
                 "bootID": name, "machineID": name, "systemUUID": name, "kubeProxyVersion": "",
             },
         } });
-        nodes.patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(status)).await?;
+        nodes
+            .patch_status(&name, &PatchParams::apply(MANAGER), &Patch::Merge(status))
+            .await?;
         report(sim, &name).await?;
     }
     Ok(())
@@ -54,16 +56,28 @@ pub(super) async fn install(sim: &Sim, count: usize) -> Result<(), SimError> {
 /// Writes whether a node is ready, as the node controller does.
 pub(super) async fn report(sim: &Sim, node: &str) -> Result<(), SimError> {
     let nodes: Api<Node> = Api::all(sim.client.clone());
-    let Some(live) = absent_is_fine(nodes.get(node).await)? else { return Ok(()) };
+    let Some(live) = absent_is_fine(nodes.get(node).await)? else {
+        return Ok(());
+    };
     let up = sim.is_up(node);
     let (status, reason, message) = if up {
         ("True", "KubeletReady", "kubelet is posting ready status")
     } else {
-        ("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.")
+        (
+            "Unknown",
+            "NodeStatusUnknown",
+            "Kubelet stopped posting node status.",
+        )
     };
-    let already = live.status.as_ref().and_then(|s| s.conditions.as_ref()).is_some_and(|conditions| {
-        conditions.iter().any(|c| c.type_ == "Ready" && c.status == status)
-    });
+    let already = live
+        .status
+        .as_ref()
+        .and_then(|s| s.conditions.as_ref())
+        .is_some_and(|conditions| {
+            conditions
+                .iter()
+                .any(|c| c.type_ == "Ready" && c.status == status)
+        });
     if already {
         return Ok(());
     }
@@ -72,7 +86,9 @@ pub(super) async fn report(sim: &Sim, node: &str) -> Result<(), SimError> {
         "type": "Ready", "status": status, "reason": reason, "message": message,
         "lastTransitionTime": now, "lastHeartbeatTime": now,
     }] } });
-    nodes.patch_status(node, &PatchParams::apply(MANAGER), &Patch::Merge(patch)).await?;
+    nodes
+        .patch_status(node, &PatchParams::apply(MANAGER), &Patch::Merge(patch))
+        .await?;
     Ok(())
 }
 
@@ -91,7 +107,13 @@ pub(super) async fn heartbeats(sim: Arc<Sim>, count: usize) {
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": name },
                 "spec": { "holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": sim.clock.micro_time() },
             });
-            let beat = leases.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(lease)).await;
+            let beat = leases
+                .patch(
+                    &name,
+                    &PatchParams::apply(MANAGER).force(),
+                    &Patch::Apply(lease),
+                )
+                .await;
             if let Err(error) = beat {
                 tracing::debug!(cluster = sim.cluster, node = name, %error, "no heartbeat");
             }

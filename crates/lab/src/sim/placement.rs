@@ -1,6 +1,8 @@
 //! Where a pod or a VM may run: node selector, taints, volumes' node affinity.
 
-use k8s_openapi::api::core::v1::{Node, NodeSelector, PersistentVolume, PersistentVolumeClaim, Toleration};
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelector, PersistentVolume, PersistentVolumeClaim, Toleration,
+};
 use kube::Api;
 use kube::api::ListParams;
 
@@ -31,9 +33,17 @@ pub async fn choose(sim: &Sim, wish: &Wish<'_>) -> Result<Choice, SimError> {
     let mut affinities = Vec::new();
     for claim in wish.claims {
         match bound_volume(sim, wish.namespace, claim).await? {
-            None => return Ok(Choice::Wait(format!("PersistentVolumeClaim {}/{claim} is not bound", wish.namespace))),
+            None => {
+                return Ok(Choice::Wait(format!(
+                    "PersistentVolumeClaim {}/{claim} is not bound",
+                    wish.namespace
+                )));
+            }
             Some(volume) => affinities.extend(
-                volume.spec.and_then(|s| s.node_affinity).and_then(|a| a.required),
+                volume
+                    .spec
+                    .and_then(|s| s.node_affinity)
+                    .and_then(|a| a.required),
             ),
         }
     }
@@ -49,7 +59,13 @@ pub async fn choose(sim: &Sim, wish: &Wish<'_>) -> Result<Choice, SimError> {
     Ok(Choice::Wait(why))
 }
 
-fn refusal(sim: &Sim, node: &Node, name: &str, wish: &Wish<'_>, affinities: &[NodeSelector]) -> Option<String> {
+fn refusal(
+    sim: &Sim,
+    node: &Node,
+    name: &str,
+    wish: &Wish<'_>,
+    affinities: &[NodeSelector],
+) -> Option<String> {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let spec = node.spec.clone().unwrap_or_default();
     if !sim.is_up(name) {
@@ -62,10 +78,12 @@ fn refusal(sim: &Sim, node: &Node, name: &str, wish: &Wish<'_>, affinities: &[No
         return Some(format!("does not have the label {key}={value}"));
     }
     let untolerated = spec.taints.unwrap_or_default().into_iter().find(|taint| {
-        taint.effect != "PreferNoSchedule" && !wish.tolerations.iter().any(|t| {
-            let any_key = t.key.as_deref().unwrap_or("").is_empty() && t.operator.as_deref() == Some("Exists");
-            any_key || t.key.as_deref() == Some(&taint.key)
-        })
+        taint.effect != "PreferNoSchedule"
+            && !wish.tolerations.iter().any(|t| {
+                let any_key = t.key.as_deref().unwrap_or("").is_empty()
+                    && t.operator.as_deref() == Some("Exists");
+                any_key || t.key.as_deref() == Some(&taint.key)
+            })
     });
     if let Some(taint) = untolerated {
         return Some(format!("has the taint {}:{}", taint.key, taint.effect));
@@ -73,7 +91,10 @@ fn refusal(sim: &Sim, node: &Node, name: &str, wish: &Wish<'_>, affinities: &[No
     let reachable = affinities.iter().all(|required| {
         required.node_selector_terms.iter().any(|term| {
             term.match_expressions.iter().flatten().all(|e| {
-                e.operator == "In" && labels.get(&e.key).is_some_and(|v| e.values.iter().flatten().any(|x| x == v))
+                e.operator == "In"
+                    && labels
+                        .get(&e.key)
+                        .is_some_and(|v| e.values.iter().flatten().any(|x| x == v))
             })
         })
     });
@@ -81,11 +102,19 @@ fn refusal(sim: &Sim, node: &Node, name: &str, wish: &Wish<'_>, affinities: &[No
 }
 
 /// The volume that a claim is bound to, or `None` while it is not.
-pub async fn bound_volume(sim: &Sim, namespace: &str, claim: &str) -> Result<Option<PersistentVolume>, SimError> {
+pub async fn bound_volume(
+    sim: &Sim,
+    namespace: &str,
+    claim: &str,
+) -> Result<Option<PersistentVolume>, SimError> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(sim.client.clone(), namespace);
-    let Some(claim) = absent_is_fine(claims.get(claim).await)? else { return Ok(None) };
+    let Some(claim) = absent_is_fine(claims.get(claim).await)? else {
+        return Ok(None);
+    };
     let bound = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
-    let Some(name) = claim.spec.and_then(|s| s.volume_name).filter(|_| bound) else { return Ok(None) };
+    let Some(name) = claim.spec.and_then(|s| s.volume_name).filter(|_| bound) else {
+        return Ok(None);
+    };
     let volumes: Api<PersistentVolume> = Api::all(sim.client.clone());
     absent_is_fine(volumes.get(&name).await)
 }

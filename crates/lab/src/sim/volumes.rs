@@ -39,10 +39,18 @@ pub(super) fn start(sim: &Arc<Sim>) {
         Some(ObjectRef::new(&claim.name?).within(&claim.namespace?))
     });
     drive(sim, "pvc-binder", controller, bind);
-    drive(sim, "pv-reclaimer", Controller::new(volumes, watch()), reclaim);
+    drive(
+        sim,
+        "pv-reclaimer",
+        Controller::new(volumes, watch()),
+        reclaim,
+    );
 }
 
-async fn bind(sim: Arc<Sim>, claim: Arc<PersistentVolumeClaim>) -> Result<Option<Duration>, SimError> {
+async fn bind(
+    sim: Arc<Sim>,
+    claim: Arc<PersistentVolumeClaim>,
+) -> Result<Option<Duration>, SimError> {
     let bound = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
     if bound || claim.metadata.deletion_timestamp.is_some() {
         return Ok(None);
@@ -50,7 +58,10 @@ async fn bind(sim: Arc<Sim>, claim: Arc<PersistentVolumeClaim>) -> Result<Option
     let namespace = claim.namespace().unwrap_or_default();
     let spec = claim.spec.clone().unwrap_or_default();
     let volumes: Api<PersistentVolume> = Api::all(sim.client.clone());
-    let class = spec.storage_class_name.clone().unwrap_or_else(|| CLASS.into());
+    let class = spec
+        .storage_class_name
+        .clone()
+        .unwrap_or_else(|| CLASS.into());
     let name = match (&spec.volume_name, class.as_str()) {
         (Some(name), _) => match absent_is_fine(volumes.get(name).await)? {
             Some(_) => name.clone(),
@@ -68,28 +79,51 @@ async fn bind(sim: Arc<Sim>, claim: Arc<PersistentVolumeClaim>) -> Result<Option
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace,
         "name": claim.name_any(), "uid": claim.uid(),
     } } });
-    volumes.patch(&name, &params, &Patch::Merge(claim_ref)).await?;
-    volumes.patch_status(&name, &params, &Patch::Merge(json!({ "status": { "phase": "Bound" } }))).await?;
+    volumes
+        .patch(&name, &params, &Patch::Merge(claim_ref))
+        .await?;
+    volumes
+        .patch_status(
+            &name,
+            &params,
+            &Patch::Merge(json!({ "status": { "phase": "Bound" } })),
+        )
+        .await?;
     let mut patch = json!({ "metadata": { "annotations": { "pv.kubernetes.io/bind-completed": "yes" } }, "spec": { "volumeName": name } });
     if spec.storage_class_name.is_none() {
         patch["spec"]["storageClassName"] = json!(class);
     }
-    claims.patch(&claim.name_any(), &params, &Patch::Merge(patch)).await?;
+    claims
+        .patch(&claim.name_any(), &params, &Patch::Merge(patch))
+        .await?;
     let status = json!({ "status": {
         "phase": "Bound", "accessModes": spec.access_modes,
         "capacity": spec.resources.and_then(|r| r.requests),
     } });
-    claims.patch_status(&claim.name_any(), &params, &Patch::Merge(status)).await?;
+    claims
+        .patch_status(&claim.name_any(), &params, &Patch::Merge(status))
+        .await?;
     Ok(None)
 }
 
 /// Makes a volume of the lab's class for a claim.
-async fn provision(sim: &Sim, claim: &PersistentVolumeClaim, namespace: &str) -> Result<String, SimError> {
+async fn provision(
+    sim: &Sim,
+    claim: &PersistentVolumeClaim,
+    namespace: &str,
+) -> Result<String, SimError> {
     let spec = claim.spec.clone().unwrap_or_default();
     let request = spec.resources.and_then(|r| r.requests).unwrap_or_default();
-    let size = request.get("storage").map(|q| q.0.clone()).unwrap_or_else(|| "1Gi".into());
-    let bytes = farshore_core::quantity::bytes(&size)
-        .ok_or_else(|| SimError::Other(format!("PersistentVolumeClaim {namespace}/{} asks for {size:?}: not a quantity", claim.name_any())))?;
+    let size = request
+        .get("storage")
+        .map(|q| q.0.clone())
+        .unwrap_or_else(|| "1Gi".into());
+    let bytes = farshore_core::quantity::bytes(&size).ok_or_else(|| {
+        SimError::Other(format!(
+            "PersistentVolumeClaim {namespace}/{} asks for {size:?}: not a quantity",
+            claim.name_any()
+        ))
+    })?;
     let name = format!("pvc-{}", claim.uid().unwrap_or_default());
     sim.storage.create(&sim.cluster, &name, bytes as u64);
     let volume = json!({
@@ -114,17 +148,29 @@ async fn provision(sim: &Sim, claim: &PersistentVolumeClaim, namespace: &str) ->
 async fn volume_for(sim: &Sim, namespace: &str, claim: &str) -> Result<Option<String>, SimError> {
     let volumes: Api<PersistentVolume> = Api::all(sim.client.clone());
     let all = volumes.list(&Default::default()).await?;
-    Ok(all.items.into_iter().find(|v| {
-        v.spec.as_ref().and_then(|s| s.claim_ref.as_ref()).is_some_and(|c| {
-            c.name.as_deref() == Some(claim) && c.namespace.as_deref() == Some(namespace)
+    Ok(all
+        .items
+        .into_iter()
+        .find(|v| {
+            v.spec
+                .as_ref()
+                .and_then(|s| s.claim_ref.as_ref())
+                .is_some_and(|c| {
+                    c.name.as_deref() == Some(claim) && c.namespace.as_deref() == Some(namespace)
+                })
         })
-    }).map(|v| v.name_any()))
+        .map(|v| v.name_any()))
 }
 
 /// Deletes a volume of the lab's class, and its bytes, once its claim is gone.
-async fn reclaim(sim: Arc<Sim>, volume: Arc<PersistentVolume>) -> Result<Option<Duration>, SimError> {
+async fn reclaim(
+    sim: Arc<Sim>,
+    volume: Arc<PersistentVolume>,
+) -> Result<Option<Duration>, SimError> {
     let spec = volume.spec.clone().unwrap_or_default();
-    let (Some(csi), Some(claim)) = (spec.csi, spec.claim_ref) else { return Ok(None) };
+    let (Some(csi), Some(claim)) = (spec.csi, spec.claim_ref) else {
+        return Ok(None);
+    };
     if csi.driver != PROVISIONER {
         return Ok(None);
     }
@@ -135,7 +181,11 @@ async fn reclaim(sim: Arc<Sim>, volume: Arc<PersistentVolume>) -> Result<Option<
         return Ok(Some(Duration::from_secs(30)));
     }
     let volumes: Api<PersistentVolume> = Api::all(sim.client.clone());
-    absent_is_fine(volumes.delete(&volume.name_any(), &DeleteParams::default()).await)?;
+    absent_is_fine(
+        volumes
+            .delete(&volume.name_any(), &DeleteParams::default())
+            .await,
+    )?;
     sim.storage.remove(&sim.cluster, &volume.name_any());
     Ok(None)
 }

@@ -17,8 +17,12 @@ async fn zone_refused(lab: &Lab, reason: &str) -> Condition {
     let zones: Api<ProtectionZone> = user(lab).api();
     eventually(reason, || async {
         let conditions = zones.get(ZONE).await?.status.unwrap_or_default().conditions;
-        Ok(conditions.into_iter().find(|c| c.type_ == "ClustersValidated" && c.status == "False" && c.reason == reason))
-    }).await.unwrap()
+        Ok(conditions
+            .into_iter()
+            .find(|c| c.type_ == "ClustersValidated" && c.status == "False" && c.reason == reason))
+    })
+    .await
+    .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -27,20 +31,38 @@ async fn a_missing_or_broken_kubeconfig_is_named_and_its_correction_is_taken_up(
     user(&lab).create_credentials().await.unwrap();
     let secrets: Api<Secret> = user(&lab).api();
     let good = secrets.get("west-kubeconfig").await.unwrap().data.unwrap()["kubeconfig"].clone();
-    secrets.delete("west-kubeconfig", &Default::default()).await.unwrap();
-    user(&lab).apply("hub", &user(&lab).zone_manifest()).await.unwrap();
+    secrets
+        .delete("west-kubeconfig", &Default::default())
+        .await
+        .unwrap();
+    user(&lab)
+        .apply("hub", &user(&lab).zone_manifest())
+        .await
+        .unwrap();
     let missing = zone_refused(&lab, "KubeconfigSecretNotFound").await;
-    assert!(missing.message.contains("west-kubeconfig"), "{}", missing.message);
+    assert!(
+        missing.message.contains("west-kubeconfig"),
+        "{}",
+        missing.message
+    );
 
-    let secret = |text: &str| json!({ "apiVersion": "v1", "kind": "Secret",
-        "metadata": { "name": "west-kubeconfig", "namespace": "dr-metro" }, "stringData": { "kubeconfig": text } });
-    user(&lab).apply("hub", &secret("not: [a kubeconfig")).await.unwrap();
+    let secret = |text: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret",
+        "metadata": { "name": "west-kubeconfig", "namespace": "dr-metro" }, "stringData": { "kubeconfig": text } })
+    };
+    user(&lab)
+        .apply("hub", &secret("not: [a kubeconfig"))
+        .await
+        .unwrap();
     let broken = zone_refused(&lab, "KubeconfigInvalid").await;
     assert!(broken.message.contains("west"), "{}", broken.message);
 
     let text = String::from_utf8(good.0).unwrap();
     let token = &lab.cluster("west").token;
-    user(&lab).apply("hub", &secret(&text.replace(token.as_str(), "nobody"))).await.unwrap();
+    user(&lab)
+        .apply("hub", &secret(&text.replace(token.as_str(), "nobody")))
+        .await
+        .unwrap();
     zone_refused(&lab, "AuthenticationFailed").await;
 
     user(&lab).apply("hub", &secret(&text)).await.unwrap();
@@ -52,7 +74,10 @@ async fn an_unreachable_cluster_is_named_and_taken_up_when_it_answers() {
     let lab = lab().await;
     user(&lab).create_credentials().await.unwrap();
     lab.set_site("west", false).await.unwrap();
-    user(&lab).apply("hub", &user(&lab).zone_manifest()).await.unwrap();
+    user(&lab)
+        .apply("hub", &user(&lab).zone_manifest())
+        .await
+        .unwrap();
     let refused = zone_refused(&lab, "ClusterUnreachable").await;
     assert!(refused.message.contains("west"), "{}", refused.message);
     lab.set_site("west", true).await.unwrap();
@@ -66,7 +91,10 @@ async fn the_same_cluster_twice_is_refused() {
     let east = lab.kubeconfig("east").unwrap();
     user(&lab).apply("hub", &json!({ "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": "west-kubeconfig", "namespace": "dr-metro" }, "stringData": { "kubeconfig": east } })).await.unwrap();
-    user(&lab).apply("hub", &user(&lab).zone_manifest()).await.unwrap();
+    user(&lab)
+        .apply("hub", &user(&lab).zone_manifest())
+        .await
+        .unwrap();
     zone_refused(&lab, "SameCluster").await;
 }
 
@@ -78,8 +106,13 @@ async fn request_refused(lab: &Lab, manifest: &Value, reason: &str) -> Condition
     eventually(reason, || async {
         let status = requests.get(name).await?.status.unwrap_or_default();
         assert_ne!(status.phase, Some(ProtectionPhase::Protected));
-        Ok(status.conditions.into_iter().find(|c| c.type_ == "Validated" && c.status == "False" && c.reason == reason))
-    }).await.unwrap()
+        Ok(status
+            .conditions
+            .into_iter()
+            .find(|c| c.type_ == "Validated" && c.status == "False" && c.reason == reason))
+    })
+    .await
+    .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,7 +121,11 @@ async fn a_request_for_a_vm_that_does_not_exist_waits_for_it() {
     let vm = Vm::new("shop", "ghost", 1, 16);
     let manifest = user(&lab).protection_manifest(&vm, "east", "Online");
     let refused = request_refused(&lab, &manifest, "VMNotFound").await;
-    assert!(refused.message.contains("shop/ghost") && refused.message.contains("east"), "{}", refused.message);
+    assert!(
+        refused.message.contains("shop/ghost") && refused.message.contains("east"),
+        "{}",
+        refused.message
+    );
     user(&lab).create_vm("east", &vm).await.unwrap();
     user(&lab).protected(&vm).await.unwrap();
 }
@@ -97,15 +134,34 @@ async fn a_request_for_a_vm_that_does_not_exist_waits_for_it() {
 async fn a_storage_class_without_counterpart_is_named() {
     let lab = lab_with_zone().await;
     let policies: Api<farshore_api::DRBDReplicationPolicy> = user(&lab).api();
-    let map = Patch::Merge(json!({ "spec": { "storageClassMappings": [{ "source": "other", "target": "lab-block" }] } }));
-    policies.patch("metro-default", &PatchParams::default(), &map).await.unwrap();
+    let map = Patch::Merge(
+        json!({ "spec": { "storageClassMappings": [{ "source": "other", "target": "lab-block" }] } }),
+    );
+    policies
+        .patch("metro-default", &PatchParams::default(), &map)
+        .await
+        .unwrap();
     let vm = Vm::new("shop", "db01", 1, 16);
     user(&lab).create_vm("east", &vm).await.unwrap();
-    let refused = request_refused(&lab, &user(&lab).protection_manifest(&vm, "east", "Online"), "StorageClassNotMapped").await;
+    let refused = request_refused(
+        &lab,
+        &user(&lab).protection_manifest(&vm, "east", "Online"),
+        "StorageClassNotMapped",
+    )
+    .await;
     assert!(refused.message.contains("lab-block"), "{}", refused.message);
-    assert_eq!(lab.guests.places("shop/db01"), ["east"], "the VM is not disturbed");
-    let map = Patch::Merge(json!({ "spec": { "storageClassMappings": [{ "source": "lab-block", "target": "lab-block" }] } }));
-    policies.patch("metro-default", &PatchParams::default(), &map).await.unwrap();
+    assert_eq!(
+        lab.guests.places("shop/db01"),
+        ["east"],
+        "the VM is not disturbed"
+    );
+    let map = Patch::Merge(
+        json!({ "spec": { "storageClassMappings": [{ "source": "lab-block", "target": "lab-block" }] } }),
+    );
+    policies
+        .patch("metro-default", &PatchParams::default(), &map)
+        .await
+        .unwrap();
     user(&lab).protected(&vm).await.unwrap();
 }
 
@@ -114,11 +170,22 @@ async fn sixteen_disks_are_too_many_and_fifteen_are_not() {
     let lab = lab_with_zone().await;
     let many = Vm::new("shop", "many", 16, 8);
     user(&lab).create_vm("east", &many).await.unwrap();
-    let refused = request_refused(&lab, &user(&lab).protection_manifest(&many, "east", "Online"), "TooManyDisks").await;
-    assert_eq!(refused.message, "VirtualMachine shop/many has 16 disks; at most 15 are supported");
+    let refused = request_refused(
+        &lab,
+        &user(&lab).protection_manifest(&many, "east", "Online"),
+        "TooManyDisks",
+    )
+    .await;
+    assert_eq!(
+        refused.message,
+        "VirtualMachine shop/many has 16 disks; at most 15 are supported"
+    );
     assert_eq!(lab.guests.places("shop/many"), ["east"]);
     let most = Vm::new("shop", "most", 15, 8);
-    user(&lab).protect("east", std::slice::from_ref(&most), "Online").await.unwrap();
+    user(&lab)
+        .protect("east", std::slice::from_ref(&most), "Online")
+        .await
+        .unwrap();
     pass(2).await;
     assert_whole(&lab, "west", std::slice::from_ref(&most)).await;
 }
@@ -134,20 +201,38 @@ async fn protocol_a_and_an_unknown_source_are_refused_in_words() {
     user(&lab).apply("hub", &manifest).await.unwrap();
     let requests: Api<ProtectionRequest> = user(&lab).api();
     eventually("protocol A refused", || async {
-        let conditions = requests.get("asynchronous").await?.status.unwrap_or_default().conditions;
-        Ok(conditions.into_iter().find(|c| c.message == "ReplicationProtocolA is not supported yet"))
-    }).await.unwrap();
+        let conditions = requests
+            .get("asynchronous")
+            .await?
+            .status
+            .unwrap_or_default()
+            .conditions;
+        Ok(conditions
+            .into_iter()
+            .find(|c| c.message == "ReplicationProtocolA is not supported yet"))
+    })
+    .await
+    .unwrap();
     let mut manifest = user(&lab).protection_manifest(&vm, "north", "Online");
     manifest["metadata"]["name"] = json!("nowhere");
     let refused = request_refused(&lab, &manifest, "UnknownCluster").await;
-    assert!(refused.message.starts_with("spec.sourceCluster \"north\" is not a cluster of ProtectionZone metro"), "{}", refused.message);
+    assert!(
+        refused
+            .message
+            .starts_with("spec.sourceCluster \"north\" is not a cluster of ProtectionZone metro"),
+        "{}",
+        refused.message
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_request_for_one_vm_is_refused_and_the_first_goes_on() {
     let lab = lab_with_zone().await;
     let vm = Vm::new("shop", "db01", 1, 16);
-    user(&lab).protect("east", std::slice::from_ref(&vm), "Online").await.unwrap();
+    user(&lab)
+        .protect("east", std::slice::from_ref(&vm), "Online")
+        .await
+        .unwrap();
     let mut manifest = user(&lab).protection_manifest(&vm, "east", "Online");
     manifest["metadata"]["name"] = json!("twin");
     let refused = request_refused(&lab, &manifest, "VMAlreadyProtected").await;
@@ -159,7 +244,12 @@ async fn a_second_request_for_one_vm_is_refused_and_the_first_goes_on() {
 async fn failover_refused(lab: &Lab, manifest: &Value) -> (FailoverState, String) {
     user(lab).apply("hub", manifest).await.unwrap();
     let name = manifest["metadata"]["name"].as_str().unwrap();
-    let status = user(lab).failover_ended(name).await.unwrap().status.unwrap();
+    let status = user(lab)
+        .failover_ended(name)
+        .await
+        .unwrap()
+        .status
+        .unwrap();
     (status.state.unwrap(), status.message.unwrap_or_default())
 }
 
@@ -167,18 +257,32 @@ async fn failover_refused(lab: &Lab, manifest: &Value) -> (FailoverState, String
 async fn failovers_that_make_no_sense_end_with_the_reason() {
     let (lab, vms) = lab_with_group().await;
     let cases = [
-        ("to-active", "shop", "east", "spec.targetCluster \"east\" is already the active cluster of ProtectionGroup shop"),
+        (
+            "to-active",
+            "shop",
+            "east",
+            "spec.targetCluster \"east\" is already the active cluster of ProtectionGroup shop",
+        ),
         ("to-nowhere", "shop", "north", "north"),
-        ("of-nothing", "ghosts", "west", "ProtectionGroup ghosts not found in namespace dr-metro"),
+        (
+            "of-nothing",
+            "ghosts",
+            "west",
+            "ProtectionGroup ghosts not found in namespace dr-metro",
+        ),
     ];
     for (name, group, target, expect) in cases {
-        let (state, message) = failover_refused(&lab, &user(&lab).failover_manifest(name, group, target)).await;
+        let (state, message) =
+            failover_refused(&lab, &user(&lab).failover_manifest(name, group, target)).await;
         assert_eq!(state, FailoverState::Failed, "{name}");
         assert!(message.contains(expect), "{name}: {message}");
     }
     let mut unplanned = user(&lab).failover_manifest("unplanned", "shop", "west");
     unplanned["spec"]["failoverType"] = json!("unplanned");
-    assert_eq!(failover_refused(&lab, &unplanned).await.0, FailoverState::Failed);
+    assert_eq!(
+        failover_refused(&lab, &unplanned).await.0,
+        FailoverState::Failed
+    );
     for vm in &vms {
         assert_eq!(lab.guests.places(&vm.key()), ["east"]);
     }
@@ -188,30 +292,77 @@ async fn failovers_that_make_no_sense_end_with_the_reason() {
 async fn a_second_failover_of_the_group_waits_for_the_lock() {
     // C18
     let (lab, vms) = lab_with_group().await;
-    user(&lab).apply("hub", &user(&lab).failover_manifest("first", "shop", "west")).await.unwrap();
+    user(&lab)
+        .apply(
+            "hub",
+            &user(&lab).failover_manifest("first", "shop", "west"),
+        )
+        .await
+        .unwrap();
     let requests: Api<FailoverRequest> = user(&lab).api();
     eventually("the first running", || async {
         let state = requests.get("first").await?.status.and_then(|s| s.state);
         Ok((state == Some(FailoverState::StoppingOnSource)).then_some(()))
-    }).await.unwrap();
-    user(&lab).apply("hub", &user(&lab).failover_manifest("second", "shop", "west")).await.unwrap();
+    })
+    .await
+    .unwrap();
+    user(&lab)
+        .apply(
+            "hub",
+            &user(&lab).failover_manifest("second", "shop", "west"),
+        )
+        .await
+        .unwrap();
     let held = eventually("the second told that the lock is held", || async {
         let status = requests.get("second").await?.status.unwrap_or_default();
-        assert!(matches!(status.state, None | Some(FailoverState::Pending)), "{status:?}");
-        Ok(status.conditions.into_iter().find(|c| c.type_ == "Locked" && c.reason == "LockHeld"))
-    }).await.unwrap();
+        assert!(
+            matches!(status.state, None | Some(FailoverState::Pending)),
+            "{status:?}"
+        );
+        Ok(status
+            .conditions
+            .into_iter()
+            .find(|c| c.type_ == "Locked" && c.reason == "LockHeld"))
+    })
+    .await
+    .unwrap();
     assert!(held.message.contains("first"), "{}", held.message);
-    assert_eq!(user(&lab).failover_ended("first").await.unwrap().status.unwrap().state, Some(FailoverState::Completed));
-    assert_eq!(user(&lab).failover_ended("second").await.unwrap().status.unwrap().state, Some(FailoverState::Failed));
+    assert_eq!(
+        user(&lab)
+            .failover_ended("first")
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .state,
+        Some(FailoverState::Completed)
+    );
+    assert_eq!(
+        user(&lab)
+            .failover_ended("second")
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .state,
+        Some(FailoverState::Failed)
+    );
     assert_whole(&lab, "west", &vms).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_spec_that_is_done_cannot_be_changed() {
     let (lab, _) = lab_with_group().await;
-    user(&lab).fail_over("to-west", "shop", "west").await.unwrap();
+    user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
     let requests: Api<FailoverRequest> = user(&lab).api();
     let edit = Patch::Merge(json!({ "spec": { "targetCluster": "east" } }));
-    let edited = requests.patch("to-west", &PatchParams::default(), &edit).await;
-    assert!(super::refusal(edited.map_err(Into::into)).contains("FailoverRequest spec is immutable"));
+    let edited = requests
+        .patch("to-west", &PatchParams::default(), &edit)
+        .await;
+    assert!(
+        super::refusal(edited.map_err(Into::into)).contains("FailoverRequest spec is immutable")
+    );
 }

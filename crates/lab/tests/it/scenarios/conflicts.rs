@@ -25,8 +25,17 @@ async fn two_groups() -> (Lab, Vec<Vm>, Vec<Vm>) {
     user(&lab).vm_runs("west", &bank[0]).await.unwrap();
     let nodes: Api<Node> = Api::all(lab.cluster("west").admin.clone());
     for node in nodes.list(&ListParams::default()).await.unwrap() {
-        let taint = Patch::Merge(json!({ "spec": { "taints": [{ "key": QUORUM, "effect": "NoSchedule" }] } }));
-        nodes.patch(node.metadata.name.as_deref().unwrap(), &PatchParams::default(), &taint).await.unwrap();
+        let taint = Patch::Merge(
+            json!({ "spec": { "taints": [{ "key": QUORUM, "effect": "NoSchedule" }] } }),
+        );
+        nodes
+            .patch(
+                node.metadata.name.as_deref().unwrap(),
+                &PatchParams::default(),
+                &taint,
+            )
+            .await
+            .unwrap();
     }
     (lab, shop, bank)
 }
@@ -34,18 +43,39 @@ async fn two_groups() -> (Lab, Vec<Vm>, Vec<Vm>) {
 async fn tainted(lab: &Lab) -> usize {
     let nodes: Api<Node> = Api::all(lab.cluster("west").admin.clone());
     let all = nodes.list(&ListParams::default()).await.unwrap().items;
-    all.iter().filter(|n| n.spec.iter().flat_map(|s| s.taints.iter().flatten()).any(|t| t.key == QUORUM)).count()
+    all.iter()
+        .filter(|n| {
+            n.spec
+                .iter()
+                .flat_map(|s| s.taints.iter().flatten())
+                .any(|t| t.key == QUORUM)
+        })
+        .count()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_running_group_on_the_target_blocks_and_nothing_is_stopped() {
     // C23
     let (lab, shop, bank) = two_groups().await;
-    user(&lab).apply("hub", &user(&lab).failover_manifest("to-west", "shop", "west")).await.unwrap();
-    let status = user(&lab).failover_ended("to-west").await.unwrap().status.unwrap();
+    user(&lab)
+        .apply(
+            "hub",
+            &user(&lab).failover_manifest("to-west", "shop", "west"),
+        )
+        .await
+        .unwrap();
+    let status = user(&lab)
+        .failover_ended("to-west")
+        .await
+        .unwrap()
+        .status
+        .unwrap();
     assert_eq!(status.state, Some(FailoverState::Blocked));
     let check = status.safety_check.unwrap();
-    assert!(check.conflicts.iter().any(|c| c.contains("bank")), "{check:?}");
+    assert!(
+        check.conflicts.iter().any(|c| c.contains("bank")),
+        "{check:?}"
+    );
     assert!(status.message.unwrap().contains("bank"));
     assert_eq!(tainted(&lab).await, 2);
     assert_eq!(lab.guests.places(&shop[0].key()), ["east"]);
@@ -59,8 +89,18 @@ async fn force_passes_over_the_conflict_and_removes_the_taints() {
     let mut manifest = user(&lab).failover_manifest("to-west", "shop", "west");
     manifest["spec"]["force"] = json!(true);
     user(&lab).apply("hub", &manifest).await.unwrap();
-    let status = user(&lab).failover_ended("to-west").await.unwrap().status.unwrap();
-    assert_eq!(status.state, Some(FailoverState::Completed), "{:?}", status.message);
+    let status = user(&lab)
+        .failover_ended("to-west")
+        .await
+        .unwrap()
+        .status
+        .unwrap();
+    assert_eq!(
+        status.state,
+        Some(FailoverState::Completed),
+        "{:?}",
+        status.message
+    );
     assert!(status.safety_check.unwrap().forced);
     assert!(tainted(&lab).await < 2, "the member's node is free");
     assert_whole(&lab, "west", &shop).await;

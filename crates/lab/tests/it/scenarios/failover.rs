@@ -14,14 +14,16 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use serde_json::json;
 
-use super::{ZONE, assert_whole, lab_with_group, pass, user};
+use super::{assert_whole, lab_with_group, pass, user};
 
 #[tokio::test(start_paused = true)]
 async fn a_group_moves_to_the_other_site_and_back_without_losing_a_block() {
     let (lab, vms) = lab_with_group().await;
     pass(5).await;
     for (name, target) in [("to-west", "west"), ("to-east", "east")] {
-        let moved = fail_over(&user(&lab), name, "shop", target, &vms).await.unwrap();
+        let moved = fail_over(&user(&lab), name, "shop", target, &vms)
+            .await
+            .unwrap();
         for vm in &moved.vms {
             assert!(vm.is_whole(), "{vm:?}");
         }
@@ -40,19 +42,50 @@ async fn a_group_moves_to_the_other_site_and_back_without_losing_a_block() {
 async fn a_completed_failover_tells_its_story_in_status() {
     // C24, and the order of states that S1 and S2 give.
     let (lab, vms) = lab_with_group().await;
-    let request = user(&lab).fail_over("to-west", "shop", "west").await.unwrap();
+    let request = user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
     let status = request.status.unwrap();
-    let passed: Vec<FailoverState> = status.steps.iter().filter(|s| s.state == StepState::Done).map(|s| s.name).collect();
+    let passed: Vec<FailoverState> = status
+        .steps
+        .iter()
+        .filter(|s| s.state == StepState::Done)
+        .map(|s| s.name)
+        .collect();
     let order = [
-        FailoverState::Validating, FailoverState::StoppingOnSource, FailoverState::PromotingTarget, FailoverState::StartingOnTarget,
+        FailoverState::Validating,
+        FailoverState::StoppingOnSource,
+        FailoverState::PromotingTarget,
+        FailoverState::StartingOnTarget,
     ];
-    let places: Vec<_> = order.iter().map(|s| passed.iter().position(|p| p == s)).collect();
-    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{passed:?}");
+    let places: Vec<_> = order
+        .iter()
+        .map(|s| passed.iter().position(|p| p == s))
+        .collect();
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{passed:?}"
+    );
     assert_eq!(status.vm_statuses.len(), vms.len());
-    assert!(status.vm_statuses.iter().all(|vm| vm.phase == VmFailoverPhase::Running && vm.end_time.is_some()));
+    assert!(
+        status
+            .vm_statuses
+            .iter()
+            .all(|vm| vm.phase == VmFailoverPhase::Running && vm.end_time.is_some())
+    );
     assert!(status.completion_time.is_some() && status.duration_seconds.is_some_and(|s| s < 300));
-    for condition in ["Locked", "SourceStopped", "RolesFlipped", "TargetRunning", "Complete"] {
-        assert!(status.conditions.iter().any(|c| c.type_ == condition), "{condition}");
+    for condition in [
+        "Locked",
+        "SourceStopped",
+        "RolesFlipped",
+        "TargetRunning",
+        "Complete",
+    ] {
+        assert!(
+            status.conditions.iter().any(|c| c.type_ == condition),
+            "{condition}"
+        );
     }
     assert!(has_condition(&status.conditions, "Complete", "True"));
 }
@@ -62,27 +95,45 @@ async fn a_failover_holds_its_lease_for_five_minutes_and_releases_it() {
     // C18
     let (lab, _) = lab_with_group().await;
     let leases: Api<Lease> = user(&lab).api();
-    user(&lab).apply("hub", &user(&lab).failover_manifest("to-west", "shop", "west")).await.unwrap();
+    user(&lab)
+        .apply(
+            "hub",
+            &user(&lab).failover_manifest("to-west", "shop", "west"),
+        )
+        .await
+        .unwrap();
     let request: FailoverRequest = user(&lab).api().get("to-west").await.unwrap();
     let held = eventually("the lease held", || async {
         let lease = leases.get_opt(&names::failover_lock("shop")).await?;
-        Ok(lease.and_then(|l| l.spec).filter(|s| s.holder_identity.as_deref().is_some_and(|h| !h.is_empty())))
-    }).await.unwrap();
+        Ok(lease
+            .and_then(|l| l.spec)
+            .filter(|s| s.holder_identity.as_deref().is_some_and(|h| !h.is_empty())))
+    })
+    .await
+    .unwrap();
     assert_eq!(held.holder_identity, request.metadata.uid);
     assert_eq!(held.lease_duration_seconds, Some(300));
     user(&lab).failover_ended("to-west").await.unwrap();
     eventually("the lease released", || async {
         let lease = leases.get_opt(&names::failover_lock("shop")).await?;
-        let holder = lease.and_then(|l| l.spec).and_then(|s| s.holder_identity).unwrap_or_default();
+        let holder = lease
+            .and_then(|l| l.spec)
+            .and_then(|s| s.holder_identity)
+            .unwrap_or_default();
         Ok(holder.is_empty().then_some(()))
-    }).await.unwrap();
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_failover_controller_never_writes_a_vm() {
     // C20
     let (lab, _) = lab_with_group().await;
-    user(&lab).fail_over("to-west", "shop", "west").await.unwrap();
+    user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
     for cluster in CLUSTERS {
         for entry in lab.cluster(cluster).server.request_log().entries() {
             let on_vm = entry.group == "kubevirt.io" && entry.is_write();
@@ -95,10 +146,17 @@ async fn the_failover_controller_never_writes_a_vm() {
 async fn the_sites_never_call_the_hub() {
     // C31
     let (lab, _) = lab_with_group().await;
-    user(&lab).fail_over("to-west", "shop", "west").await.unwrap();
+    user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
     for entry in lab.cluster("hub").server.request_log().entries() {
-        let own = ["system:serviceaccount:site-recovery-system:", "system:serviceaccount:dr-metro:"];
-        let expected = own.iter().any(|prefix| entry.user.starts_with(prefix)) || !entry.user.starts_with("system:serviceaccount:");
+        let own = [
+            "system:serviceaccount:site-recovery-system:",
+            "system:serviceaccount:dr-metro:",
+        ];
+        let expected = own.iter().any(|prefix| entry.user.starts_with(prefix))
+            || !entry.user.starts_with("system:serviceaccount:");
         assert!(expected, "{entry}");
     }
 }
@@ -122,37 +180,78 @@ async fn nothing_moves_without_a_failover_request() {
 async fn hooks_run_as_jobs_on_the_target() {
     // C25
     let (lab, vms) = lab_with_group().await;
-    user(&lab).apply("west", &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "hooks" } })).await.unwrap();
-    let hook = |name: &str| json!({ "name": name, "namespace": "hooks", "jobTemplate": { "spec": { "template": { "spec": {
-        "restartPolicy": "Never", "containers": [{ "name": "hook", "image": "example/hook:1" }] } } } } });
+    user(&lab)
+        .apply(
+            "west",
+            &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "hooks" } }),
+        )
+        .await
+        .unwrap();
+    let hook = |name: &str| {
+        json!({ "name": name, "namespace": "hooks", "jobTemplate": { "spec": { "template": { "spec": {
+        "restartPolicy": "Never", "containers": [{ "name": "hook", "image": "example/hook:1" }] } } } } })
+    };
     let mut manifest = user(&lab).failover_manifest("to-west", "shop", "west");
-    manifest["spec"]["hooks"] = json!({ "preFailover": [hook("announce")], "postFailover": [hook("resume")] });
+    manifest["spec"]["hooks"] =
+        json!({ "preFailover": [hook("announce")], "postFailover": [hook("resume")] });
     user(&lab).apply("hub", &manifest).await.unwrap();
     let request = user(&lab).failover_ended("to-west").await.unwrap();
-    assert_eq!(request.status.unwrap().state, Some(FailoverState::Completed));
+    assert_eq!(
+        request.status.unwrap().state,
+        Some(FailoverState::Completed)
+    );
     let jobs: Api<Job> = Api::namespaced(lab.cluster("west").admin.clone(), "hooks");
     for stage in ["pre", "post"] {
-        let job = jobs.get(&names::hook_job("to-west", stage, 0)).await.unwrap();
+        let job = jobs
+            .get(&names::hook_job("to-west", stage, 0))
+            .await
+            .unwrap();
         assert_eq!(job.status.and_then(|s| s.succeeded), Some(1), "{stage}");
     }
     let on_east: Api<Job> = Api::all(lab.cluster("east").admin.clone());
-    assert!(on_east.list(&ListParams::default()).await.unwrap().items.is_empty());
+    assert!(
+        on_east
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
     assert_whole(&lab, "west", &vms).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failing_hook_before_the_failover_leaves_the_vms_where_they_are() {
     let (lab, vms) = lab_with_group().await;
-    user(&lab).apply("west", &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "hooks" } })).await.unwrap();
+    user(&lab)
+        .apply(
+            "west",
+            &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "hooks" } }),
+        )
+        .await
+        .unwrap();
     let mut manifest = user(&lab).failover_manifest("to-west", "shop", "west");
     manifest["spec"]["hooks"] = json!({ "preFailover": [{ "name": "refuse", "namespace": "hooks", "jobTemplate": {
         "metadata": { "annotations": { "lab.farshore.io/exit-code": "1" } },
         "spec": { "backoffLimit": 0, "template": { "spec": {
             "restartPolicy": "Never", "containers": [{ "name": "hook", "image": "example/hook:1" }] } } } } }] });
     user(&lab).apply("hub", &manifest).await.unwrap();
-    let status = user(&lab).failover_ended("to-west").await.unwrap().status.unwrap();
+    let status = user(&lab)
+        .failover_ended("to-west")
+        .await
+        .unwrap()
+        .status
+        .unwrap();
     assert_eq!(status.state, Some(FailoverState::Failed));
-    assert!(status.message.as_deref().unwrap_or_default().contains("refuse"), "{:?}", status.message);
+    assert!(
+        status
+            .message
+            .as_deref()
+            .unwrap_or_default()
+            .contains("refuse"),
+        "{:?}",
+        status.message
+    );
     for vm in &vms {
         user(&lab).vm_runs("east", vm).await.unwrap();
     }
@@ -169,9 +268,23 @@ async fn a_failover_that_cannot_go_on_ends_at_its_budget_with_the_vms_running() 
     pass(30).await;
     let begun = tokio::time::Instant::now();
     user(&lab).apply("hub", &manifest).await.unwrap();
-    let status = user(&lab).failover_ended("to-west").await.unwrap().status.unwrap();
-    assert_eq!(status.state, Some(FailoverState::Failed), "{:?}", status.message);
-    assert!(begun.elapsed() <= Duration::from_secs(60 + 60 + 10), "{:?}", begun.elapsed());
+    let status = user(&lab)
+        .failover_ended("to-west")
+        .await
+        .unwrap()
+        .status
+        .unwrap();
+    assert_eq!(
+        status.state,
+        Some(FailoverState::Failed),
+        "{:?}",
+        status.message
+    );
+    assert!(
+        begun.elapsed() <= Duration::from_secs(60 + 60 + 10),
+        "{:?}",
+        begun.elapsed()
+    );
     for vm in &vms {
         user(&lab).vm_runs("east", vm).await.unwrap();
     }
@@ -184,11 +297,20 @@ async fn a_failover_that_cannot_go_on_ends_at_its_budget_with_the_vms_running() 
 #[tokio::test(start_paused = true)]
 async fn events_tell_the_story_of_a_failover() {
     let (lab, _) = lab_with_group().await;
-    let request = user(&lab).fail_over("to-west", "shop", "west").await.unwrap();
+    let request = user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
     let events: Api<k8s_openapi::api::core::v1::Event> = user(&lab).api();
     let all = events.list(&ListParams::default()).await.unwrap().items;
-    let about: Vec<_> = all.iter().filter(|e| e.involved_object.uid == request.metadata.uid).collect();
+    let about: Vec<_> = all
+        .iter()
+        .filter(|e| e.involved_object.uid == request.metadata.uid)
+        .collect();
     assert!(about.len() >= 4, "{about:?}");
-    assert!(about.iter().all(|e| e.message.as_deref().is_some_and(|m| m.len() > 10) && e.reason.is_some()));
-    let _ = ZONE;
+    assert!(
+        about
+            .iter()
+            .all(|e| e.message.as_deref().is_some_and(|m| m.len() > 10) && e.reason.is_some())
+    );
 }

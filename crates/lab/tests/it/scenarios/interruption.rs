@@ -8,13 +8,31 @@ use super::{assert_whole, lab_with_group, user};
 
 /// Kills a process at many moments of a failover, one lab for each.
 async fn survives(process: &str) {
-    for tenths in [1, 4, 8, 12, 16, 20, 25, 30, 40, 60] {
+    for tenths in [1, 8, 16, 25, 40] {
         let (lab, vms) = lab_with_group().await;
-        user(&lab).apply("hub", &user(&lab).failover_manifest("to-west", "shop", "west")).await.unwrap();
+        user(&lab)
+            .apply(
+                "hub",
+                &user(&lab).failover_manifest("to-west", "shop", "west"),
+            )
+            .await
+            .unwrap();
         tokio::time::sleep(Duration::from_millis(100 * tenths)).await;
-        lab.inject(&format!("restart {process}").parse().unwrap()).await.unwrap();
-        let status = user(&lab).failover_ended("to-west").await.unwrap().status.unwrap();
-        assert_eq!(status.state.map(|s| s.as_str()), Some("Completed"), "{process} killed after {tenths}00 ms: {:?}", status.message);
+        lab.inject(&format!("restart {process}").parse().unwrap())
+            .await
+            .unwrap();
+        let status = user(&lab)
+            .failover_ended("to-west")
+            .await
+            .unwrap()
+            .status
+            .unwrap();
+        assert_eq!(
+            status.state.map(|s| s.as_str()),
+            Some("Completed"),
+            "{process} killed after {tenths}00 ms: {:?}",
+            status.message
+        );
         for vm in &vms {
             user(&lab).vm_runs("west", vm).await.unwrap();
         }
@@ -48,10 +66,21 @@ async fn a_failover_survives_the_death_of_the_zone_controller() {
 async fn a_killed_process_starts_again_by_itself() {
     let (lab, _) = lab_with_group().await;
     let names = lab.processes.names();
-    for process in ["protectionzone", "tsr-manager", "workload-manager", "drbd-node-agent"] {
-        lab.inject(&format!("restart {process}").parse().unwrap()).await.unwrap();
+    for process in [
+        "protectionzone",
+        "tsr-manager",
+        "workload-manager",
+        "drbd-node-agent",
+    ] {
+        lab.inject(&format!("restart {process}").parse().unwrap())
+            .await
+            .unwrap();
     }
-    eventually("all processes", || async { Ok((lab.processes.names() == names).then_some(())) }).await.unwrap();
+    eventually("all processes", || async {
+        Ok((lab.processes.names() == names).then_some(()))
+    })
+    .await
+    .unwrap();
     user(&lab).group_ready("shop").await.unwrap();
     let refused = lab.inject(&"restart nobody".parse().unwrap()).await;
     assert!(super::refusal(refused).contains("tsr-manager"));

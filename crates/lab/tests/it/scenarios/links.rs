@@ -16,16 +16,27 @@ async fn rpo_rises_while_the_link_is_down_and_returns_to_zero() {
     let states: Api<ReplicationGroupStatus> = user(&lab).api();
     let name = names::replication_status("shop");
     let state = states.get(&name).await.unwrap();
-    assert_eq!((state.spec.polling_interval_seconds, state.spec.rpo_objective_seconds), (15, 0));
+    assert_eq!(
+        (
+            state.spec.polling_interval_seconds,
+            state.spec.rpo_objective_seconds
+        ),
+        (15, 0)
+    );
 
     lab.inject(&"link cut".parse().unwrap()).await.unwrap();
     let violated = eventually("replication violated", || async {
         let status = states.get(&name).await?.status.unwrap_or_default();
         Ok((status.rpo_status == Some(RpoStatus::Violated)).then_some(status))
-    }).await.unwrap();
+    })
+    .await
+    .unwrap();
     pass(60).await;
     let later = states.get(&name).await.unwrap().status.unwrap();
-    assert!(later.current_rpo_seconds > violated.current_rpo_seconds, "{later:?}");
+    assert!(
+        later.current_rpo_seconds > violated.current_rpo_seconds,
+        "{later:?}"
+    );
     assert!(later.out_of_sync_bytes > Some(0));
     let requests: Api<ProtectionRequest> = user(&lab).api();
     let request = requests.get("db01").await.unwrap().status.unwrap();
@@ -41,13 +52,22 @@ async fn rpo_rises_while_the_link_is_down_and_returns_to_zero() {
         user(&lab).protected(vm).await.unwrap();
     }
     let status = states.get(&name).await.unwrap().status.unwrap();
-    assert_eq!((status.current_rpo_seconds, status.out_of_sync_bytes), (Some(0), Some(0)));
+    assert_eq!(
+        (status.current_rpo_seconds, status.out_of_sync_bytes),
+        (Some(0), Some(0))
+    );
 
     let events: Api<RPOEvent> = user(&lab).api();
     let all = events.list(&ListParams::default()).await.unwrap().items;
     assert!(all.len() >= 2, "{all:?}");
     let edit = Patch::Merge(json!({ "spec": { "message": "nothing happened" } }));
-    let edited = events.patch(all[0].metadata.name.as_deref().unwrap(), &PatchParams::default(), &edit).await;
+    let edited = events
+        .patch(
+            all[0].metadata.name.as_deref().unwrap(),
+            &PatchParams::default(),
+            &edit,
+        )
+        .await;
     assert!(refusal(edited.map_err(Into::into)).contains("RPOEvent is immutable"));
     assert_whole(&lab, "east", &vms).await;
 }
@@ -68,10 +88,17 @@ async fn the_loss_of_one_site_does_not_stop_the_other() {
     let patch = |state: &str| Patch::Merge(json!({ "spec": { "desiredState": state } }));
     let api: Api<farshore_api::ProtectionGroup> = user(&lab).api();
     for (wish, places) in [("stopped", vec![]), ("running", vec!["east".to_string()])] {
-        api.patch("shop", &PatchParams::default(), &patch(wish)).await.unwrap();
+        api.patch("shop", &PatchParams::default(), &patch(wish))
+            .await
+            .unwrap();
         eventually(wish, || async {
-            Ok(vms.iter().all(|vm| lab.guests.places(&vm.key()) == places).then_some(()))
-        }).await.unwrap();
+            Ok(vms
+                .iter()
+                .all(|vm| lab.guests.places(&vm.key()) == places)
+                .then_some(()))
+        })
+        .await
+        .unwrap();
     }
     let status = groups().await.unwrap().status.unwrap();
     assert_eq!(status.active_cluster.as_deref(), Some("east"));
@@ -99,6 +126,9 @@ async fn a_returned_standby_site_catches_up_without_a_full_sync() {
     for vm in &vms {
         user(&lab).protected(vm).await.unwrap();
     }
-    user(&lab).fail_over("to-west", "shop", "west").await.unwrap();
+    user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
     assert_whole(&lab, "west", &vms).await;
 }

@@ -23,7 +23,9 @@ use tokio_util::sync::CancellationToken;
 const ZONE: &str = "metro";
 
 async fn lab() -> Lab {
-    Lab::start(quiet_options(1), CancellationToken::new()).await.unwrap()
+    Lab::start(quiet_options(1), CancellationToken::new())
+        .await
+        .unwrap()
 }
 
 /// A lab with a ready zone.
@@ -39,7 +41,10 @@ fn user(lab: &Lab) -> User<'_> {
 
 /// Two VMs, one of them with two disks.
 fn shop() -> Vec<Vm> {
-    vec![Vm::new("shop", "db01", 2, 32), Vm::new("shop", "web01", 1, 32)]
+    vec![
+        Vm::new("shop", "db01", 2, 32),
+        Vm::new("shop", "web01", 1, 32),
+    ]
 }
 
 /// A lab in which the group `shop` is protected and runs on east.
@@ -58,7 +63,11 @@ async fn lab_with_group() -> (Lab, Vec<Vm>) {
 async fn assert_whole(lab: &Lab, cluster: &str, vms: &[Vm]) {
     for vm in vms {
         for (disk, verdict) in user(lab).verify(cluster, vm).await.unwrap() {
-            assert!(verdict.is_whole() && verdict.present > 0, "{} {disk} on {cluster}: {verdict:?}", vm.key());
+            assert!(
+                verdict.is_whole() && verdict.present > 0,
+                "{} {disk} on {cluster}: {verdict:?}",
+                vm.key()
+            );
         }
     }
     assert_eq!(lab.guests.violations(), Vec::<String>::new());

@@ -24,11 +24,19 @@ async fn phases_appear_in_order_offline_and_online() {
         let requests: Api<ProtectionRequest> = user(&lab).api();
         let mut changes = Box::pin(watcher(requests, watcher::Config::default()));
         while !matches!(changes.next().await, Some(Ok(watcher::Event::InitDone))) {} // it watches from here on
-        user(&lab).apply("hub", &user(&lab).protection_manifest(&vm, "east", mode)).await.unwrap();
+        user(&lab)
+            .apply("hub", &user(&lab).protection_manifest(&vm, "east", mode))
+            .await
+            .unwrap();
         let mut phases: Vec<ProtectionPhase> = Vec::new();
         while phases.last() != Some(&ProtectionPhase::Protected) {
-            let Some(Ok(event)) = changes.next().await else { continue };
-            let (watcher::Event::Apply(request) | watcher::Event::InitApply(request)) = event else { continue };
+            let Some(Ok(event)) = changes.next().await else {
+                continue;
+            };
+            let (watcher::Event::Apply(request) | watcher::Event::InitApply(request)) = event
+            else {
+                continue;
+            };
             if let Some(phase) = request.status.and_then(|s| s.phase)
                 && phases.last() != Some(&phase)
             {
@@ -36,8 +44,11 @@ async fn phases_appear_in_order_offline_and_online() {
             }
         }
         let order = [
-            ProtectionPhase::Pending, ProtectionPhase::Validating, ProtectionPhase::CreatingDRBD,
-            ProtectionPhase::Syncing, ProtectionPhase::Protected,
+            ProtectionPhase::Pending,
+            ProtectionPhase::Validating,
+            ProtectionPhase::CreatingDRBD,
+            ProtectionPhase::Syncing,
+            ProtectionPhase::Protected,
         ];
         assert_eq!(phases, order, "{mode}");
         user(&lab).vm_runs("east", &vm).await.unwrap();
@@ -55,13 +66,30 @@ async fn each_site_holds_one_resource_with_a_port_for_each_volume() {
     let uid = hub.get("dr-metro").await.unwrap().metadata.uid.unwrap();
     let mut by_site = Vec::new();
     for cluster in ["east", "west"] {
-        let resources: Api<DRBDResource> = Api::namespaced(lab.cluster(cluster).admin.clone(), "shop");
+        let resources: Api<DRBDResource> =
+            Api::namespaced(lab.cluster(cluster).admin.clone(), "shop");
         let list = resources.list(&ListParams::default()).await.unwrap().items;
-        let found: BTreeSet<String> = list.iter().filter_map(|r| r.metadata.name.clone()).collect();
-        let expected: BTreeSet<String> =
-            vms.iter().map(|vm| names::drbd_resource(&uid, &farshore_api::VmRef { namespace: "shop".into(), name: vm.name.clone() })).collect();
+        let found: BTreeSet<String> = list
+            .iter()
+            .filter_map(|r| r.metadata.name.clone())
+            .collect();
+        let expected: BTreeSet<String> = vms
+            .iter()
+            .map(|vm| {
+                names::drbd_resource(
+                    &uid,
+                    &farshore_api::VmRef {
+                        namespace: "shop".into(),
+                        name: vm.name.clone(),
+                    },
+                )
+            })
+            .collect();
         assert_eq!(found, expected, "{cluster}");
-        let ports: Vec<i32> = list.iter().flat_map(|r| r.spec.volumes.iter().map(|v| v.port)).collect();
+        let ports: Vec<i32> = list
+            .iter()
+            .flat_map(|r| r.spec.volumes.iter().map(|v| v.port))
+            .collect();
         assert_eq!(ports.len(), 3);
         assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 3, "{ports:?}");
         assert!(ports.iter().all(|p| (7000..=8000).contains(p)));
@@ -75,12 +103,19 @@ async fn the_node_of_a_resource_is_fixed_for_life() {
     // C14
     let (lab, _) = lab_with_group().await;
     let resources: Api<DRBDResource> = Api::namespaced(lab.cluster("east").admin.clone(), "shop");
-    let resource = resources.list(&ListParams::default()).await.unwrap().items.remove(0);
+    let resource = resources
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .remove(0);
     let name = resource.metadata.name.unwrap();
     for node in [json!("east-9"), json!(null)] {
         let edit = Patch::Merge(json!({ "spec": { "nodeName": node } }));
         let edited = resources.patch(&name, &PatchParams::default(), &edit).await;
-        assert!(refusal(edited.map_err(Into::into)).contains("spec.nodeName is immutable once set"));
+        assert!(
+            refusal(edited.map_err(Into::into)).contains("spec.nodeName is immutable once set")
+        );
     }
 }
 
@@ -90,18 +125,34 @@ async fn every_volume_reports_full_sync_before_an_offline_vm_is_swapped() {
     let lab = lab_with_zone().await;
     let vm = Vm::new("shop", "db01", 2, 256);
     user(&lab).create_vm("east", &vm).await.unwrap();
-    user(&lab).apply("hub", &user(&lab).protection_manifest(&vm, "east", "Offline")).await.unwrap();
+    user(&lab)
+        .apply(
+            "hub",
+            &user(&lab).protection_manifest(&vm, "east", "Offline"),
+        )
+        .await
+        .unwrap();
     let volumes: Api<DRBDVolume> = user(&lab).api();
     let machines = user(&lab).machines("east", "shop");
     eventually("the swap", || async {
         let machine = plain(&machines.get("db01").await?);
-        let synced = volumes.list(&ListParams::default()).await?.items.iter()
-            .filter(|v| v.status.as_ref().and_then(|s| s.phase) == Some(DRBDVolumePhase::Synced)).count();
+        let synced = volumes
+            .list(&ListParams::default())
+            .await?
+            .items
+            .iter()
+            .filter(|v| v.status.as_ref().and_then(|s| s.phase) == Some(DRBDVolumePhase::Synced))
+            .count();
         let claims = &machine["spec"]["template"]["spec"]["volumes"];
         let swapped = claims[0]["persistentVolumeClaim"]["claimName"] == "db01-0-drbd";
-        assert!(!swapped || synced == 2, "swapped with {synced} of 2 volumes in sync");
+        assert!(
+            !swapped || synced == 2,
+            "swapped with {synced} of 2 volumes in sync"
+        );
         Ok(swapped.then_some(()))
-    }).await.unwrap();
+    })
+    .await
+    .unwrap();
     user(&lab).protected(&vm).await.unwrap();
 }
 
@@ -109,9 +160,18 @@ async fn every_volume_reports_full_sync_before_an_offline_vm_is_swapped() {
 async fn the_standby_vm_is_there_and_stopped() {
     let (lab, vms) = lab_with_group().await;
     for vm in &vms {
-        let standby = plain(&user(&lab).machines("west", "shop").get(&vm.name).await.unwrap());
+        let standby = plain(
+            &user(&lab)
+                .machines("west", "shop")
+                .get(&vm.name)
+                .await
+                .unwrap(),
+        );
         assert_eq!(standby["spec"]["runStrategy"], "Halted");
-        assert_eq!(standby["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], format!("{}-0-drbd", vm.name));
+        assert_eq!(
+            standby["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"],
+            format!("{}-0-drbd", vm.name)
+        );
         assert_eq!(lab.guests.places(&vm.key()), ["east"]);
     }
 }
@@ -120,13 +180,24 @@ async fn the_standby_vm_is_there_and_stopped() {
 async fn a_changed_vm_changes_its_standby() {
     // C39
     let (lab, _) = lab_with_group().await;
-    let edit = Patch::Merge(json!({ "spec": { "template": { "spec": { "domain": { "memory": { "guest": "2Gi" } } } } } }));
-    user(&lab).machines("east", "shop").patch("db01", &PatchParams::default(), &edit).await.unwrap();
+    let edit = Patch::Merge(
+        json!({ "spec": { "template": { "spec": { "domain": { "memory": { "guest": "2Gi" } } } } } }),
+    );
+    user(&lab)
+        .machines("east", "shop")
+        .patch("db01", &PatchParams::default(), &edit)
+        .await
+        .unwrap();
     let standbys = user(&lab).machines("west", "shop");
     eventually("the standby in step", || async {
         let standby = plain(&standbys.get("db01").await?);
-        Ok((standby["spec"]["template"]["spec"]["domain"]["memory"]["guest"] == "2Gi").then_some(()))
-    }).await.unwrap();
+        Ok(
+            (standby["spec"]["template"]["spec"]["domain"]["memory"]["guest"] == "2Gi")
+                .then_some(()),
+        )
+    })
+    .await
+    .unwrap();
     assert_eq!(lab.guests.places("shop/db01"), ["east"]);
 }
 
@@ -134,20 +205,27 @@ async fn a_changed_vm_changes_its_standby() {
 async fn the_group_is_mirrored_and_its_states_are_the_documented_ones() {
     // C34, C39
     let (lab, vms) = lab_with_group().await;
-    let group = |cluster: &str| Api::<ProtectionGroup>::namespaced(lab.cluster(cluster).admin.clone(), "dr-metro");
+    let group = |cluster: &str| {
+        Api::<ProtectionGroup>::namespaced(lab.cluster(cluster).admin.clone(), "dr-metro")
+    };
     for (cluster, state) in [("east", "running"), ("west", "stopped")] {
         let mirror = group(cluster).get("shop").await.unwrap();
         assert_eq!(mirror.spec.desired_state.as_str(), state, "{cluster}");
         assert_eq!(mirror.spec.members.len(), vms.len());
         assert!(mirror.spec.members.iter().all(|m| m.vm_ref.is_some()));
-        let current = mirror.status.and_then(|s| s.current_state).map(|s| s.as_str());
+        let current = mirror
+            .status
+            .and_then(|s| s.current_state)
+            .map(|s| s.as_str());
         assert_eq!(current, Some(state), "{cluster}");
     }
     lab.set_site("east", false).await.unwrap();
     eventually("the group unknown", || async {
         let status = group("hub").get("shop").await?.status.unwrap_or_default();
         Ok((status.current_state.map(|s| s.as_str()) == Some("unknown")).then_some(()))
-    }).await.unwrap();
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,12 +235,26 @@ async fn the_shared_secret_is_only_in_its_secrets() {
         let client = lab.cluster(cluster).admin.clone();
         let secrets: Api<Secret> = Api::namespaced(client.clone(), "shop");
         let all = secrets.list(&ListParams::default()).await.unwrap().items;
-        let found: Vec<String> = all.iter().filter(|s| s.metadata.name.as_deref().is_some_and(|n| n.starts_with("drbd-secret-")))
-            .filter_map(|s| String::from_utf8(s.data.clone()?.get("secret")?.0.clone()).ok()).collect();
+        let found: Vec<String> = all
+            .iter()
+            .filter(|s| {
+                s.metadata
+                    .name
+                    .as_deref()
+                    .is_some_and(|n| n.starts_with("drbd-secret-"))
+            })
+            .filter_map(|s| String::from_utf8(s.data.clone()?.get("secret")?.0.clone()).ok())
+            .collect();
         assert_eq!(found.len(), 2, "{cluster}");
         let resources: Api<DRBDResource> = Api::namespaced(client, "shop");
-        let text = serde_json::to_string(&resources.list(&ListParams::default()).await.unwrap().items).unwrap();
-        assert!(found.iter().all(|secret| secret.len() >= 16 && !text.contains(secret)));
+        let text =
+            serde_json::to_string(&resources.list(&ListParams::default()).await.unwrap().items)
+                .unwrap();
+        assert!(
+            found
+                .iter()
+                .all(|secret| secret.len() >= 16 && !text.contains(secret))
+        );
     }
 }
 
@@ -170,16 +262,42 @@ async fn the_shared_secret_is_only_in_its_secrets() {
 async fn an_unprotected_vm_runs_on_its_own_disks_again() {
     let lab = lab_with_zone().await;
     let vm = Vm::new("shop", "db01", 1, 32);
-    user(&lab).protect("east", std::slice::from_ref(&vm), "Online").await.unwrap();
+    user(&lab)
+        .protect("east", std::slice::from_ref(&vm), "Online")
+        .await
+        .unwrap();
     let requests: Api<ProtectionRequest> = user(&lab).api();
     requests.delete("db01", &Default::default()).await.unwrap();
-    eventually("the request gone", || async { Ok(requests.get_opt("db01").await?.is_none().then_some(())) }).await.unwrap();
+    eventually("the request gone", || async {
+        Ok(requests.get_opt("db01").await?.is_none().then_some(()))
+    })
+    .await
+    .unwrap();
     user(&lab).vm_runs("east", &vm).await.unwrap();
-    let machine = plain(&user(&lab).machines("east", "shop").get("db01").await.unwrap());
-    assert_eq!(machine["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"], "db01-0");
+    let machine = plain(
+        &user(&lab)
+            .machines("east", "shop")
+            .get("db01")
+            .await
+            .unwrap(),
+    );
+    assert_eq!(
+        machine["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"],
+        "db01-0"
+    );
     for cluster in ["east", "west"] {
-        let resources: Api<DRBDResource> = Api::namespaced(lab.cluster(cluster).admin.clone(), "shop");
-        eventually("the resources gone", || async { Ok(resources.list(&ListParams::default()).await?.items.is_empty().then_some(())) }).await.unwrap();
+        let resources: Api<DRBDResource> =
+            Api::namespaced(lab.cluster(cluster).admin.clone(), "shop");
+        eventually("the resources gone", || async {
+            Ok(resources
+                .list(&ListParams::default())
+                .await?
+                .items
+                .is_empty()
+                .then_some(()))
+        })
+        .await
+        .unwrap();
     }
     assert_whole(&lab, "east", std::slice::from_ref(&vm)).await;
 }

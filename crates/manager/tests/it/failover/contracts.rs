@@ -20,7 +20,10 @@ fn hook(timeout: i32) -> Value {
 }
 
 async fn lease(world: &World) -> Option<Lease> {
-    Api::namespaced(world.client("hub"), NS).get_opt("failover-lock-shop").await.unwrap()
+    Api::namespaced(world.client("hub"), NS)
+        .get_opt("failover-lock-shop")
+        .await
+        .unwrap()
 }
 
 fn trail(status: &FailoverRequestStatus) -> Vec<&'static str> {
@@ -35,21 +38,66 @@ async fn a_planned_failover_completes_with_the_progress_of_each_vm() {
     world.request("shop-1", "west", json!({})).await;
     let request = world.until("shop-1", Completed).await;
     let status = request.status.unwrap();
-    assert_eq!(trail(&status), ["Pending", "Validating", "StoppingOnSource", "RemovingTaints", "PromotingTarget", "StartingOnTarget", "Completed"]);
+    assert_eq!(
+        trail(&status),
+        [
+            "Pending",
+            "Validating",
+            "StoppingOnSource",
+            "RemovingTaints",
+            "PromotingTarget",
+            "StartingOnTarget",
+            "Completed"
+        ]
+    );
     assert_eq!(status.vm_statuses.len(), 2);
-    assert!(status.vm_statuses.iter().all(|vm| vm.phase == VmFailoverPhase::Running && vm.start_time.is_some() && vm.end_time.is_some()));
+    assert!(
+        status
+            .vm_statuses
+            .iter()
+            .all(|vm| vm.phase == VmFailoverPhase::Running
+                && vm.start_time.is_some()
+                && vm.end_time.is_some())
+    );
     assert_eq!(world.sources().await, ["west", "west"]);
-    assert!(status.duration_seconds.unwrap() < 30, "{:?}", status.duration_seconds);
+    assert!(
+        status.duration_seconds.unwrap() < 30,
+        "{:?}",
+        status.duration_seconds
+    );
     world.pass(5).await;
     let after = world.requests().get("shop-1").await.unwrap();
     assert_eq!(after.metadata.finalizers, None);
-    assert_eq!(lease(&world).await.unwrap().spec.unwrap().holder_identity, None);
+    assert_eq!(
+        lease(&world).await.unwrap().spec.unwrap().holder_identity,
+        None
+    );
 
     let events: Api<Event> = Api::namespaced(world.client("hub"), NS);
     let events = events.list(&ListParams::default()).await.unwrap().items;
-    let told: Vec<String> = events.iter().filter(|e| e.reporting_controller.as_deref().unwrap().ends_with("failover-controller")).filter_map(|e| e.reason.clone()).collect();
-    for state in ["Validating", "StoppingOnSource", "RemovingTaints", "PromotingTarget", "StartingOnTarget", "Completed"] {
-        assert_eq!(told.iter().filter(|t| *t == state).count(), 1, "{state} in {told:?}");
+    let told: Vec<String> = events
+        .iter()
+        .filter(|e| {
+            e.reporting_controller
+                .as_deref()
+                .unwrap()
+                .ends_with("failover-controller")
+        })
+        .filter_map(|e| e.reason.clone())
+        .collect();
+    for state in [
+        "Validating",
+        "StoppingOnSource",
+        "RemovingTaints",
+        "PromotingTarget",
+        "StartingOnTarget",
+        "Completed",
+    ] {
+        assert_eq!(
+            told.iter().filter(|t| *t == state).count(),
+            1,
+            "{state} in {told:?}"
+        );
     }
 }
 
@@ -63,9 +111,18 @@ async fn a_failback_brings_the_group_home() {
     world.request("back", "east", json!({})).await;
     world.until("back", Completed).await;
     assert_eq!(world.sources().await, ["east", "east"]);
-    assert_eq!(world.mirror_of("east").await.spec.desired_state, DesiredState::Running);
-    assert_eq!(world.mirror_of("west").await.spec.desired_state, DesiredState::Stopped);
-    assert_eq!(lease(&world).await.unwrap().spec.unwrap().lease_transitions, Some(1));
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Running
+    );
+    assert_eq!(
+        world.mirror_of("west").await.spec.desired_state,
+        DesiredState::Stopped
+    );
+    assert_eq!(
+        lease(&world).await.unwrap().spec.unwrap().lease_transitions,
+        Some(1)
+    );
 }
 
 /// C18: Lease of 300 s; a second request waits; then it is evaluated.
@@ -77,21 +134,56 @@ async fn a_second_request_waits_for_the_lock_and_is_evaluated_after_it() {
     world.request("first", "west", json!({})).await;
     let first = world.until("first", StoppingOnSource).await;
     let held = lease(&world).await.unwrap().spec.unwrap();
-    assert_eq!((held.holder_identity, held.lease_duration_seconds), (first.uid(), Some(300)));
+    assert_eq!(
+        (held.holder_identity, held.lease_duration_seconds),
+        (first.uid(), Some(300))
+    );
     world.request("second", "west", json!({})).await;
-    let second = world.wait("second", "LockHeld", |r| r.status.as_ref().is_some_and(|s| s.message.is_some())).await.status.unwrap();
+    let second = world
+        .wait("second", "LockHeld", |r| {
+            r.status.as_ref().is_some_and(|s| s.message.is_some())
+        })
+        .await
+        .status
+        .unwrap();
     assert_eq!(second.state, Some(Pending));
-    assert_eq!(conditions::get(&second.conditions, "Locked").unwrap().reason, "LockHeld");
+    assert_eq!(
+        conditions::get(&second.conditions, "Locked")
+            .unwrap()
+            .reason,
+        "LockHeld"
+    );
     let message = second.message.unwrap();
-    assert!(message.contains("FailoverRequest dr-m/first") && message.contains("2026-01-01T00:0"), "{message}");
+    assert!(
+        message.contains("FailoverRequest dr-m/first") && message.contains("2026-01-01T00:0"),
+        "{message}"
+    );
     world.pass(30).await;
-    assert_eq!(world.requests().get("second").await.unwrap().status.unwrap().state, Some(Pending));
+    assert_eq!(
+        world
+            .requests()
+            .get("second")
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .state,
+        Some(Pending)
+    );
 
     world.habits.never_stops.store(false, Ordering::Relaxed);
     world.until("first", Completed).await;
     let second = world.until("second", Failed).await.status.unwrap();
-    assert_eq!(conditions::get(&second.conditions, "Complete").unwrap().reason, "AlreadyActive");
-    assert_eq!(second.message.as_deref(), Some("spec.targetCluster \"west\" is already the active cluster of ProtectionGroup shop"));
+    assert_eq!(
+        conditions::get(&second.conditions, "Complete")
+            .unwrap()
+            .reason,
+        "AlreadyActive"
+    );
+    assert_eq!(
+        second.message.as_deref(),
+        Some("spec.targetCluster \"west\" is already the active cluster of ProtectionGroup shop")
+    );
 }
 
 /// C18: an expired Lease is taken over.
@@ -101,14 +193,36 @@ async fn an_expired_lock_is_taken_over() {
     let leases: Api<Lease> = Api::namespaced(world.client("hub"), NS);
     let old = json!({"metadata": {"name": "failover-lock-shop"}, "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 300, "leaseTransitions": 4,
         "acquireTime": "2025-12-31T23:58:00.000000Z", "renewTime": "2025-12-31T23:58:00.000000Z"}});
-    leases.create(&PostParams::default(), &serde_json::from_value(old).unwrap()).await.unwrap();
+    leases
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(old).unwrap(),
+        )
+        .await
+        .unwrap();
     world.start();
     world.request("shop-1", "west", json!({})).await;
     world.pass(100).await;
-    assert_eq!(world.requests().get("shop-1").await.unwrap().status.unwrap().state, Some(Pending));
-    assert_eq!(world.mirror_of("east").await.spec.desired_state, DesiredState::Running);
+    assert_eq!(
+        world
+            .requests()
+            .get("shop-1")
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .state,
+        Some(Pending)
+    );
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Running
+    );
     world.until("shop-1", Completed).await;
-    assert_eq!(lease(&world).await.unwrap().spec.unwrap().lease_transitions, Some(5));
+    assert_eq!(
+        lease(&world).await.unwrap().spec.unwrap().lease_transitions,
+        Some(5)
+    );
 }
 
 /// C19, C21, C22: the order of what is written, against what was reported at that moment.
@@ -121,39 +235,80 @@ async fn nothing_flips_before_the_stop_and_nothing_starts_before_primary() {
     world.request("shop-1", "west", json!({})).await;
     world.until("shop-1", StoppingOnSource).await;
     world.pass(60).await;
-    assert_eq!(world.requests().get("shop-1").await.unwrap().status.unwrap().state, Some(StoppingOnSource));
-    assert_eq!(world.mirror_of("east").await.spec.desired_state, DesiredState::Stopped);
+    assert_eq!(
+        world
+            .requests()
+            .get("shop-1")
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .state,
+        Some(StoppingOnSource)
+    );
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Stopped
+    );
     assert_eq!(world.sources().await, ["east", "east"]);
     world.habits.never_stops.store(false, Ordering::Relaxed);
     world.until("shop-1", PromotingTarget).await;
     world.pass(60).await;
     assert_eq!(world.sources().await, ["west", "west"]);
-    assert_eq!(world.mirror_of("west").await.spec.desired_state, DesiredState::Stopped);
+    assert_eq!(
+        world.mirror_of("west").await.spec.desired_state,
+        DesiredState::Stopped
+    );
     world.habits.never_promotes.store(false, Ordering::Relaxed);
     world.until("shop-1", Completed).await;
-    assert_eq!(world.mirror_of("west").await.spec.desired_state, DesiredState::Running);
+    assert_eq!(
+        world.mirror_of("west").await.spec.desired_state,
+        DesiredState::Running
+    );
 }
 
 /// C20: no VM is ever written; the failover-controller writes what is its own.
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_ever_written_by_the_failover_controller() {
     let world = World::with(json!({"desiredState": "stopped", "hooks": {"preFailover": [hook(60)], "postFailover": [hook(60)]}})).await;
-    world.taint("west-1", &["drbd.linbit.com/lost-quorum"]).await;
+    world
+        .taint("west-1", &["drbd.linbit.com/lost-quorum"])
+        .await;
     world.start();
     world.request("shop-1", "west", json!({})).await;
     world.until("shop-1", Completed).await;
     world.pass(5).await;
     let writes = world.writes();
-    assert!(!writes.iter().any(|w| w.contains("virtualmachine")), "{writes:#?}");
-    let mut kinds: Vec<&str> = writes.iter().filter(|w| !w.contains(" events/")).map(|w| w.split(['/']).next().unwrap()).collect();
+    assert!(
+        !writes.iter().any(|w| w.contains("virtualmachine")),
+        "{writes:#?}"
+    );
+    let mut kinds: Vec<&str> = writes
+        .iter()
+        .filter(|w| !w.contains(" events/"))
+        .map(|w| w.split(['/']).next().unwrap())
+        .collect();
     kinds.sort_unstable();
     kinds.dedup();
     let own = [
-        "east patch protectiongroups", "hub create leases", "hub patch failoverrequests", "hub patch protectiongroups", "hub patch protectionrequests",
-        "hub update leases", "west create jobs", "west patch nodes", "west patch protectiongroups",
+        "east patch protectiongroups",
+        "hub create leases",
+        "hub patch failoverrequests",
+        "hub patch protectiongroups",
+        "hub patch protectionrequests",
+        "hub update leases",
+        "west create jobs",
+        "west patch nodes",
+        "west patch protectiongroups",
     ];
     assert_eq!(kinds, own, "{writes:#?}");
-    assert!(writes.iter().filter(|w| !w.contains(" events/")).all(|w| w.ends_with("by failover-controller")), "{writes:#?}");
+    assert!(
+        writes
+            .iter()
+            .filter(|w| !w.contains(" events/"))
+            .all(|w| w.ends_with("by failover-controller")),
+        "{writes:#?}"
+    );
 }
 
 /// C23: a conflict with a running group blocks; `force` passes. Without a taint nothing is checked.
@@ -161,39 +316,88 @@ async fn no_vm_is_ever_written_by_the_failover_controller() {
 async fn a_running_group_on_the_target_blocks_and_force_passes() {
     let world = World::new().await;
     world.mirror("west", "billing", "running").await;
-    world.taint("west-1", &["siterecovery.trilio.io/quorum-lost", "team"]).await;
+    world
+        .taint("west-1", &["siterecovery.trilio.io/quorum-lost", "team"])
+        .await;
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let blocked = world.until("shop-1", Blocked).await.status.unwrap();
     assert_eq!(blocked.safety_check.unwrap().conflicts, ["dr-m/billing"]);
-    assert_eq!(world.mirror_of("east").await.spec.desired_state, DesiredState::Running, "nothing was stopped");
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Running,
+        "nothing was stopped"
+    );
     world.pass(10).await;
-    assert_eq!(lease(&world).await.unwrap().spec.unwrap().holder_identity, None);
+    assert_eq!(
+        lease(&world).await.unwrap().spec.unwrap().holder_identity,
+        None
+    );
 
-    world.request("shop-2", "west", json!({"force": true})).await;
+    world
+        .request("shop-2", "west", json!({"force": true}))
+        .await;
     let forced = world.until("shop-2", Completed).await.status.unwrap();
     let check = forced.safety_check.unwrap();
     assert!(conditions::is_true(&forced.conditions, "SafetyCheckPassed"));
-    assert!(check.message.unwrap().starts_with("Skipped"), "the second look finds no taint left");
+    assert!(
+        check.message.unwrap().starts_with("Skipped"),
+        "the second look finds no taint left"
+    );
     assert_eq!(world.taints("west-1").await, ["team"]);
 }
 
 /// C25: hooks are Jobs on the target.
 #[tokio::test(start_paused = true)]
 async fn hooks_are_jobs_on_the_target() {
-    let world = World::with(json!({"hooks": {"preFailover": [hook(60), hook(60)], "postFailover": [hook(60)]}})).await;
+    let world = World::with(
+        json!({"hooks": {"preFailover": [hook(60), hook(60)], "postFailover": [hook(60)]}}),
+    )
+    .await;
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let status = world.until("shop-1", Completed).await.status.unwrap();
-    assert_eq!(trail(&status), ["Pending", "Validating", "RunningPreHooks", "StoppingOnSource", "RemovingTaints", "PromotingTarget", "StartingOnTarget", "RunningPostHooks", "Completed"]);
+    assert_eq!(
+        trail(&status),
+        [
+            "Pending",
+            "Validating",
+            "RunningPreHooks",
+            "StoppingOnSource",
+            "RemovingTaints",
+            "PromotingTarget",
+            "StartingOnTarget",
+            "RunningPostHooks",
+            "Completed"
+        ]
+    );
     let names = |cluster: &str| {
         let api: Api<Job> = Api::namespaced(world.client(cluster), "ops");
-        async move { api.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any).collect::<Vec<_>>() }
+        async move {
+            api.list(&ListParams::default())
+                .await
+                .unwrap()
+                .items
+                .iter()
+                .map(ResourceExt::name_any)
+                .collect::<Vec<_>>()
+        }
     };
-    assert_eq!(names("west").await, ["shop-1-post-0", "shop-1-pre-0", "shop-1-pre-1"]);
+    assert_eq!(
+        names("west").await,
+        ["shop-1-post-0", "shop-1-pre-0", "shop-1-pre-1"]
+    );
     assert!(names("east").await.is_empty());
-    let job: Job = Api::namespaced(world.client("west"), "ops").get("shop-1-pre-0").await.unwrap();
-    assert_eq!(job.labels().get("siterecovery.trilio.io/failover-request").map(String::as_str), Some("shop-1"));
+    let job: Job = Api::namespaced(world.client("west"), "ops")
+        .get("shop-1-pre-0")
+        .await
+        .unwrap();
+    assert_eq!(
+        job.labels()
+            .get("siterecovery.trilio.io/failover-request")
+            .map(String::as_str),
+        Some("shop-1")
+    );
     assert_eq!(job.spec.unwrap().active_deadline_seconds, Some(60));
 }
 
@@ -204,8 +408,16 @@ async fn a_failed_pre_hook_ends_it_before_anything_is_stopped() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let status = world.until("shop-1", Failed).await.status.unwrap();
-    assert_eq!(conditions::get(&status.conditions, "Complete").unwrap().reason, "HookFailed");
-    assert_eq!(world.mirror_of("east").await.spec.desired_state, DesiredState::Running);
+    assert_eq!(
+        conditions::get(&status.conditions, "Complete")
+            .unwrap()
+            .reason,
+        "HookFailed"
+    );
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Running
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,7 +429,10 @@ async fn a_hook_in_a_namespace_that_does_not_exist_ends_it_and_says_why() {
     world.request("shop-1", "west", json!({})).await;
     let status = world.until("shop-1", Failed).await.status.unwrap();
     let message = status.message.unwrap();
-    assert!(message.contains("could not be created") && message.contains("nowhere"), "{message}");
+    assert!(
+        message.contains("could not be created") && message.contains("nowhere"),
+        "{message}"
+    );
 }
 
 /// C27: the budget ends it, before the flip with a rollback, after it resumable.
@@ -228,24 +443,40 @@ async fn the_budget_ends_a_failover() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let status = world.until("shop-1", Failed).await.status.unwrap();
-    assert_eq!(conditions::get(&status.conditions, "Complete").unwrap().reason, "BudgetExceeded");
+    assert_eq!(
+        conditions::get(&status.conditions, "Complete")
+            .unwrap()
+            .reason,
+        "BudgetExceeded"
+    );
     assert_eq!(status.rolled_back, Some(true));
     let took = status.duration_seconds.unwrap();
     assert!((300..=305).contains(&took), "{took}");
-    assert_eq!(world.mirror_of("east").await.spec.desired_state, DesiredState::Running);
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Running
+    );
     assert_eq!(world.sources().await, ["east", "east"]);
 
     world.habits.never_stops.store(false, Ordering::Relaxed);
     world.habits.never_promotes.store(true, Ordering::Relaxed);
-    world.request("shop-2", "west", json!({"timeoutSeconds": 60})).await;
+    world
+        .request("shop-2", "west", json!({"timeoutSeconds": 60}))
+        .await;
     let status = world.until("shop-2", Failed).await.status.unwrap();
-    assert_eq!((status.rolled_back, status.resumable), (Some(false), Some(true)));
+    assert_eq!(
+        (status.rolled_back, status.resumable),
+        (Some(false), Some(true))
+    );
     assert!((60..=65).contains(&status.duration_seconds.unwrap()));
 
     world.habits.never_promotes.store(false, Ordering::Relaxed);
     world.request("shop-3", "west", json!({})).await;
     world.until("shop-3", Completed).await;
-    assert_eq!(world.mirror_of("west").await.spec.desired_state, DesiredState::Running);
+    assert_eq!(
+        world.mirror_of("west").await.spec.desired_state,
+        DesiredState::Running
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,7 +486,12 @@ async fn vms_that_do_not_stop_in_time_turn_it_back() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let status = world.until("shop-1", Failed).await.status.unwrap();
-    assert_eq!(conditions::get(&status.conditions, "Complete").unwrap().reason, "VMStopTimeout");
+    assert_eq!(
+        conditions::get(&status.conditions, "Complete")
+            .unwrap()
+            .reason,
+        "VMStopTimeout"
+    );
     assert_eq!(status.rolled_back, Some(true));
 }
 
@@ -266,9 +502,22 @@ async fn an_abort_turns_it_back() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     world.until("shop-1", StoppingOnSource).await;
-    world.requests().patch("shop-1", &PatchParams::default(), &Patch::Merge(json!({"spec": {"abort": true}}))).await.unwrap();
+    world
+        .requests()
+        .patch(
+            "shop-1",
+            &PatchParams::default(),
+            &Patch::Merge(json!({"spec": {"abort": true}})),
+        )
+        .await
+        .unwrap();
     let status = world.until("shop-1", Failed).await.status.unwrap();
-    assert_eq!(conditions::get(&status.conditions, "Complete").unwrap().reason, "Aborted");
+    assert_eq!(
+        conditions::get(&status.conditions, "Complete")
+            .unwrap()
+            .reason,
+        "Aborted"
+    );
     assert_eq!(status.rolled_back, Some(true));
 }
 
@@ -280,7 +529,11 @@ async fn a_deleted_request_rolls_back_and_lets_go_before_it_vanishes() {
     world.request("shop-1", "west", json!({})).await;
     world.until("shop-1", StoppingOnSource).await;
     world.pass(5).await;
-    world.requests().delete("shop-1", &kube::api::DeleteParams::default()).await.unwrap();
+    world
+        .requests()
+        .delete("shop-1", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
     for _ in 0..600 {
         if world.requests().get_opt("shop-1").await.unwrap().is_none() {
             break;
@@ -288,8 +541,14 @@ async fn a_deleted_request_rolls_back_and_lets_go_before_it_vanishes() {
         world.pass(1).await;
     }
     assert!(world.requests().get_opt("shop-1").await.unwrap().is_none());
-    assert_eq!(lease(&world).await.unwrap().spec.unwrap().holder_identity, None);
-    assert_eq!(world.mirror_of("east").await.spec.desired_state, DesiredState::Running);
+    assert_eq!(
+        lease(&world).await.unwrap().spec.unwrap().holder_identity,
+        None
+    );
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Running
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,10 +558,22 @@ async fn a_silent_cluster_is_waited_for_and_nothing_is_stopped() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let waiting = world.wait("shop-1", "ClusterUnreachable", |r| {
-        let conditions = r.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
+        let conditions = r
+            .status
+            .as_ref()
+            .map(|s| s.conditions.clone())
+            .unwrap_or_default();
         conditions::get(&conditions, "Complete").is_some_and(|c| c.reason == "ClusterUnreachable")
     });
-    assert!(waiting.await.status.unwrap().message.unwrap().contains("cluster east does not answer"));
+    assert!(
+        waiting
+            .await
+            .status
+            .unwrap()
+            .message
+            .unwrap()
+            .contains("cluster east does not answer")
+    );
     world.pass(60).await;
     world.workload["east"].set_down(false);
     world.until("shop-1", Completed).await;
@@ -313,18 +584,56 @@ async fn a_request_that_cannot_be_right_fails_at_once() {
     let world = World::new().await;
     world.start();
     for (name, spec, reason) in [
-        ("no-group", json!({"protectionGroupRef": {"name": "nope"}}), "GroupNotFound"),
-        ("no-cluster", json!({"targetCluster": "north"}), "UnknownCluster"),
-        ("unplanned", json!({"failoverType": "unplanned"}), "NotSupported"),
+        (
+            "no-group",
+            json!({"protectionGroupRef": {"name": "nope"}}),
+            "GroupNotFound",
+        ),
+        (
+            "no-cluster",
+            json!({"targetCluster": "north"}),
+            "UnknownCluster",
+        ),
+        (
+            "unplanned",
+            json!({"failoverType": "unplanned"}),
+            "NotSupported",
+        ),
         ("here", json!({"targetCluster": "east"}), "AlreadyActive"),
     ] {
         world.request(name, "west", spec).await;
         let status = world.until(name, Failed).await.status.unwrap();
-        assert_eq!(conditions::get(&status.conditions, "Complete").unwrap().reason, reason);
+        assert_eq!(
+            conditions::get(&status.conditions, "Complete")
+                .unwrap()
+                .reason,
+            reason
+        );
         world.pass(5).await;
-        assert_eq!(world.requests().get(name).await.unwrap().metadata.finalizers, None, "{name}");
+        assert_eq!(
+            world
+                .requests()
+                .get(name)
+                .await
+                .unwrap()
+                .metadata
+                .finalizers,
+            None,
+            "{name}"
+        );
     }
-    assert_eq!(world.requests().get("no-group").await.unwrap().status.unwrap().message.as_deref(), Some("ProtectionGroup nope not found in namespace dr-m"));
+    assert_eq!(
+        world
+            .requests()
+            .get("no-group")
+            .await
+            .unwrap()
+            .status
+            .unwrap()
+            .message
+            .as_deref(),
+        Some("ProtectionGroup nope not found in namespace dr-m")
+    );
 }
 
 /// Nothing happens, nothing is written.

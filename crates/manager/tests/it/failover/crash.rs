@@ -36,7 +36,9 @@ async fn live(world: &World, fuse: &Fuse) -> bool {
 async fn make(stuck: bool) -> World {
     let hook = json!({"name": "hook", "namespace": "ops", "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}});
     let world = World::with(json!({"desiredState": if stuck { "running" } else { "stopped" }, "hooks": {"preFailover": [hook], "postFailover": [hook]}, "failover": {"vmStopTimeoutSeconds": 20}})).await;
-    world.taint("west-1", &["drbd.linbit.com/lost-quorum"]).await;
+    world
+        .taint("west-1", &["drbd.linbit.com/lost-quorum"])
+        .await;
     world.habits.never_stops.store(stuck, Ordering::Relaxed);
     world.request("shop-1", "west", json!({})).await;
     world
@@ -61,17 +63,37 @@ async fn dies_at_every_write(stuck: bool, expected: FailoverState) {
             assert!(live(&world, &Fuse::default()).await);
             let request = world.requests().get("shop-1").await.unwrap();
             let status = request.status.unwrap();
-            assert_eq!(status.state, Some(expected), "{context}: {:?}", status.message);
+            assert_eq!(
+                status.state,
+                Some(expected),
+                "{context}: {:?}",
+                status.message
+            );
             assert_eq!(request.metadata.finalizers, None, "{context}");
-            let lease: k8s_openapi::api::coordination::v1::Lease = kube::Api::namespaced(world.client("hub"), NS).get("failover-lock-shop").await.unwrap();
+            let lease: k8s_openapi::api::coordination::v1::Lease =
+                kube::Api::namespaced(world.client("hub"), NS)
+                    .get("failover-lock-shop")
+                    .await
+                    .unwrap();
             assert_eq!(lease.spec.unwrap().holder_identity, None, "{context}");
-            let (east, west) = (world.mirror_of("east").await.spec.desired_state, world.mirror_of("west").await.spec.desired_state);
+            let (east, west) = (
+                world.mirror_of("east").await.spec.desired_state,
+                world.mirror_of("west").await.spec.desired_state,
+            );
             if stuck {
-                assert_eq!((east, west), (DesiredState::Running, DesiredState::Stopped), "{context}");
+                assert_eq!(
+                    (east, west),
+                    (DesiredState::Running, DesiredState::Stopped),
+                    "{context}"
+                );
                 assert_eq!(status.rolled_back, Some(true), "{context}");
                 assert_eq!(world.sources().await, ["east", "east"], "{context}");
             } else {
-                assert_eq!((east, west), (DesiredState::Stopped, DesiredState::Running), "{context}");
+                assert_eq!(
+                    (east, west),
+                    (DesiredState::Stopped, DesiredState::Running),
+                    "{context}"
+                );
                 assert_eq!(world.sources().await, ["west", "west"], "{context}");
                 assert!(world.taints("west-1").await.is_empty(), "{context}");
             }

@@ -22,19 +22,33 @@ async fn with_monitor() -> World {
 }
 
 async fn link(world: &World, up: bool) {
-    let (connection, replication) = if up { ("Connected", "Established") } else { ("Connecting", "Off") };
+    let (connection, replication) = if up {
+        ("Connected", "Established")
+    } else {
+        ("Connecting", "Off")
+    };
     for cluster in ["east", "west"] {
         for vm in ["db01", "web01"] {
             let volume = json!({"index": 0, "minor": 1000, "role": "Primary", "connectionState": connection, "diskState": "UpToDate", "peerDiskState": "UpToDate",
                 "replicationState": replication, "outOfSyncBytes": if up { 0 } else { 4096 }, "syncPercent": 100});
-            status::<DRBDResource>(&world.client(cluster), "shop", &format!("drbd-shop-{vm}-01234567"), json!({"connectionState": connection, "volumes": [volume]})).await;
+            status::<DRBDResource>(
+                &world.client(cluster),
+                "shop",
+                &format!("drbd-shop-{vm}-01234567"),
+                json!({"connectionState": connection, "volumes": [volume]}),
+            )
+            .await;
         }
     }
 }
 
 async fn seen(world: &World) -> ReplicationGroupStatusStatus {
     let api: Api<ReplicationGroupStatus> = Api::namespaced(world.client("hub"), NS);
-    api.get("shop-replication").await.unwrap().status.unwrap_or_default()
+    api.get("shop-replication")
+        .await
+        .unwrap()
+        .status
+        .unwrap_or_default()
 }
 
 async fn events(world: &World) -> Vec<RPOEvent> {
@@ -51,11 +65,36 @@ async fn a_healthy_group_is_polled_every_15_seconds_and_written_once() {
     world.start();
     world.pass(300).await;
     let status = seen(&world).await;
-    assert_eq!((status.rpo_status, status.current_rpo_seconds, status.connected_vms, status.total_vms), (Some(RpoStatus::Compliant), Some(0), Some(2), Some(2)));
-    let writes: Vec<String> = world.writes().into_iter().filter(|w| w.ends_with("by replication-monitor")).collect();
-    assert_eq!(writes, ["hub patch replicationgroupstatuses/shop-replication by replication-monitor"]);
-    let lists = world.workload["west"].request_log().entries().iter().filter(|e| e.verb == "list" && e.resource == "drbdresources" && e.user.ends_with("tsr-manager")).count();
-    assert!((20..=24).contains(&lists), "{lists} lists in 300 s, the watch's among them");
+    assert_eq!(
+        (
+            status.rpo_status,
+            status.current_rpo_seconds,
+            status.connected_vms,
+            status.total_vms
+        ),
+        (Some(RpoStatus::Compliant), Some(0), Some(2), Some(2))
+    );
+    let writes: Vec<String> = world
+        .writes()
+        .into_iter()
+        .filter(|w| w.ends_with("by replication-monitor"))
+        .collect();
+    assert_eq!(
+        writes,
+        ["hub patch replicationgroupstatuses/shop-replication by replication-monitor"]
+    );
+    let lists = world.workload["west"]
+        .request_log()
+        .entries()
+        .iter()
+        .filter(|e| {
+            e.verb == "list" && e.resource == "drbdresources" && e.user.ends_with("tsr-manager")
+        })
+        .count();
+    assert!(
+        (20..=24).contains(&lists),
+        "{lists} lists in 300 s, the watch's among them"
+    );
 }
 
 /// C17: each transition emits one RPOEvent, which cannot be edited.
@@ -75,11 +114,29 @@ async fn each_transition_makes_one_event_that_cannot_be_edited() {
     world.pass(60).await;
     let all = events(&world).await;
     let types: Vec<RpoEventType> = all.iter().map(|e| e.spec.event_type).collect();
-    assert_eq!(types, [RpoEventType::RPOAtRisk, RpoEventType::RPOViolated, RpoEventType::RPORecovered]);
+    assert_eq!(
+        types,
+        [
+            RpoEventType::RPOAtRisk,
+            RpoEventType::RPOViolated,
+            RpoEventType::RPORecovered
+        ]
+    );
     let api: Api<RPOEvent> = Api::namespaced(world.client("hub"), NS);
     let edit = Patch::Merge(json!({"spec": {"message": "all is well"}}));
-    let refused = api.patch(all[0].metadata.name.as_ref().unwrap(), &PatchParams::default(), &edit).await;
-    assert!(refused.unwrap_err().to_string().contains("RPOEvent is immutable"));
+    let refused = api
+        .patch(
+            all[0].metadata.name.as_ref().unwrap(),
+            &PatchParams::default(),
+            &edit,
+        )
+        .await;
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("RPOEvent is immutable")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,8 +156,18 @@ async fn silence_of_both_clusters_becomes_unknown() {
         server.set_down(false);
     }
     world.pass(40).await;
-    let types: Vec<RpoEventType> = events(&world).await.iter().map(|e| e.spec.event_type).collect();
-    assert_eq!(types, [RpoEventType::ReplicationLost, RpoEventType::ReplicationRestored]);
+    let types: Vec<RpoEventType> = events(&world)
+        .await
+        .iter()
+        .map(|e| e.spec.event_type)
+        .collect();
+    assert_eq!(
+        types,
+        [
+            RpoEventType::ReplicationLost,
+            RpoEventType::ReplicationRestored
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +177,8 @@ async fn a_death_at_any_write_neither_loses_nor_doubles_an_event() {
             let world = with_monitor().await;
             let poll = async |fuse: &Fuse| {
                 let process = world.process(fuse);
-                let monitor = ReplicationMonitor::new(&process, &world.zone, Clusters::new(&process, NS));
+                let monitor =
+                    ReplicationMonitor::new(&process, &world.zone, Clusters::new(&process, NS));
                 tokio::select! {
                     biased;
                     result = monitor.poll("shop-replication") => drop(result.unwrap()),

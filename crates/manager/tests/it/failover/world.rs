@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use farshore_api::failover_request::FailoverState;
-use farshore_api::{DRBDResource, FailoverRequest, ProtectionGroup, ProtectionRequest, ProtectionZone};
+use farshore_api::{
+    DRBDResource, FailoverRequest, ProtectionGroup, ProtectionRequest, ProtectionZone,
+};
 use farshore_apiserver::{ApiBody, ApiServer, ApiService, LogEntry, Options};
 use farshore_manager::{failover, monitor};
 use farshore_runtime::remote::Clusters;
@@ -58,8 +60,23 @@ impl World {
 
     /// The healthy world with more in the group's spec.
     pub async fn with(group: Value) -> Self {
-        let hub = ApiServer::new(Options { name: "hub".into(), ..Options::default() });
-        let workload: BTreeMap<_, _> = CLUSTERS.into_iter().map(|c| (c, ApiServer::new(Options { name: c.into(), seed: 7, ..Options::default() }))).collect();
+        let hub = ApiServer::new(Options {
+            name: "hub".into(),
+            ..Options::default()
+        });
+        let workload: BTreeMap<_, _> = CLUSTERS
+            .into_iter()
+            .map(|c| {
+                (
+                    c,
+                    ApiServer::new(Options {
+                        name: c.into(),
+                        seed: 7,
+                        ..Options::default()
+                    }),
+                )
+            })
+            .collect();
         let clock = Clock::virtual_from(Timestamp::from_second(EPOCH).unwrap());
         let client = admin(&hub);
         for server in std::iter::once(&hub).chain(workload.values()) {
@@ -68,7 +85,11 @@ impl World {
                 crds.create(&PostParams::default(), &crd).await.unwrap();
             }
         }
-        make(&client, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})).await;
+        make(
+            &client,
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}}),
+        )
+        .await;
         for cluster in CLUSTERS {
             let kubeconfig = json!({
                 "current-context": cluster,
@@ -85,9 +106,17 @@ impl World {
         .await;
         let zone: ProtectionZone = Api::namespaced(client.clone(), NS).get("m").await.unwrap();
         let mut spec = json!({"members": [{"protectionRequestRef": "db01"}, {"vmRef": {"namespace": "shop", "name": "web01"}}], "sla": {"rpoTargetSeconds": 60}});
-        spec.as_object_mut().unwrap().extend(group.as_object().unwrap().clone());
+        spec.as_object_mut()
+            .unwrap()
+            .extend(group.as_object().unwrap().clone());
         make(&client, json!({"apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "ProtectionGroup", "metadata": {"name": "shop", "namespace": NS}, "spec": spec})).await;
-        let world = Self { hub, workload, habits: Arc::default(), clock, zone };
+        let world = Self {
+            hub,
+            workload,
+            habits: Arc::default(),
+            clock,
+            zone,
+        };
         for vm in ["db01", "web01"] {
             make(&client, json!({
                 "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "ProtectionRequest", "metadata": {"name": vm, "namespace": NS},
@@ -110,13 +139,21 @@ impl World {
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
         }))
         .unwrap();
-        Api::all(client.clone()).create(&PostParams::default(), &vm_crd).await.unwrap();
+        Api::all(client.clone())
+            .create(&PostParams::default(), &vm_crd)
+            .await
+            .unwrap();
         for namespace in [NS, "shop", "ops"] {
-            make(&client, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
+            make(
+                &client,
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            )
+            .await;
         }
         make(&client, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("{cluster}-1")}, "spec": {}})).await;
         let active = cluster == "east";
-        self.mirror(cluster, "shop", if active { "running" } else { "stopped" }).await;
+        self.mirror(cluster, "shop", if active { "running" } else { "stopped" })
+            .await;
         for vm in ["db01", "web01"] {
             make(&client, json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": vm, "namespace": "shop"}, "spec": {"running": active}})).await;
             let name = format!("drbd-shop-{vm}-01234567");
@@ -157,7 +194,9 @@ impl World {
 
     /// The process of the manager, whose requests pass the fuse.
     pub fn process(&self, fuse: &Fuse) -> Process {
-        let token = self.hub.issue_token("system:serviceaccount:dr-m:tsr-manager", &[]);
+        let token = self
+            .hub
+            .issue_token("system:serviceaccount:dr-m:tsr-manager", &[]);
         let (workload, far) = (self.workload.clone(), fuse.clone());
         Process {
             name: "tsr-manager".into(),
@@ -183,7 +222,10 @@ impl World {
         let (p, zone) = (process.clone(), self.zone.clone());
         tokio::spawn(async move {
             let clusters = Clusters::new(&p, NS);
-            tokio::join!(failover::run(&p, &zone, &clusters), monitor::run(&p, &zone, &clusters))
+            tokio::join!(
+                failover::run(&p, &zone, &clusters),
+                monitor::run(&p, &zone, &clusters)
+            )
         });
         self.animate();
         process
@@ -203,11 +245,15 @@ impl World {
     /// One beat of the workload side.
     pub async fn live(&self) {
         let requests: Api<ProtectionRequest> = Api::namespaced(self.client("hub"), NS);
-        let Ok(requests) = requests.list(&ListParams::default()).await else { return };
+        let Ok(requests) = requests.list(&ListParams::default()).await else {
+            return;
+        };
         for cluster in CLUSTERS {
             let client = self.client(cluster);
             let mirrors: Api<ProtectionGroup> = Api::namespaced(client.clone(), NS);
-            let Ok(mirrors) = mirrors.list(&ListParams::default()).await else { continue };
+            let Ok(mirrors) = mirrors.list(&ListParams::default()).await else {
+                continue;
+            };
             for mirror in mirrors {
                 self.beat_of_mirror(&client, cluster, &mirror).await;
             }
@@ -222,26 +268,60 @@ impl World {
         let state = mirror.status.clone().unwrap_or_default();
         let wanted = mirror.spec.desired_state.as_str();
         let generation = mirror.metadata.generation.unwrap();
-        if state.observed_generation == Some(generation) && state.current_state.map(|s| s.as_str()) == Some(wanted) {
+        if state.observed_generation == Some(generation)
+            && state.current_state.map(|s| s.as_str()) == Some(wanted)
+        {
             return;
         }
-        let stuck = cluster == "east" && wanted == "stopped" && self.habits.never_stops.load(Ordering::Relaxed);
-        let now = if state.observed_generation != Some(generation) || stuck { "mixed" } else { wanted };
+        let stuck = cluster == "east"
+            && wanted == "stopped"
+            && self.habits.never_stops.load(Ordering::Relaxed);
+        let now = if state.observed_generation != Some(generation) || stuck {
+            "mixed"
+        } else {
+            wanted
+        };
         status::<ProtectionGroup>(client, NS, &mirror.name_any(), report(now, generation)).await;
     }
 
     async fn beat_of_role(&self, client: &Client, cluster: &str, request: &ProtectionRequest) {
         let name = format!("drbd-shop-{}-01234567", request.spec.vm_name);
         let api: Api<DRBDResource> = Api::namespaced(client.clone(), "shop");
-        let Ok(resource) = api.get(&name).await else { return };
-        let role = resource.status.as_ref().and_then(|s| s.role).unwrap().as_str();
-        let wanted = if request.spec.source_cluster == cluster { "Primary" } else { "Secondary" };
-        if role == wanted || (wanted == "Primary" && cluster == "west" && self.habits.never_promotes.load(Ordering::Relaxed)) {
+        let Ok(resource) = api.get(&name).await else {
+            return;
+        };
+        let role = resource
+            .status
+            .as_ref()
+            .and_then(|s| s.role)
+            .unwrap()
+            .as_str();
+        let wanted = if request.spec.source_cluster == cluster {
+            "Primary"
+        } else {
+            "Secondary"
+        };
+        if role == wanted
+            || (wanted == "Primary"
+                && cluster == "west"
+                && self.habits.never_promotes.load(Ordering::Relaxed))
+        {
             return;
         }
         let peer = CLUSTERS.into_iter().find(|c| *c != cluster).unwrap();
         let other: Api<DRBDResource> = Api::namespaced(self.client(peer), "shop");
-        if wanted == "Primary" && other.get(&name).await.unwrap().status.unwrap().role.unwrap().as_str() == "Primary" {
+        if wanted == "Primary"
+            && other
+                .get(&name)
+                .await
+                .unwrap()
+                .status
+                .unwrap()
+                .role
+                .unwrap()
+                .as_str()
+                == "Primary"
+        {
             return;
         }
         status::<DRBDResource>(client, "shop", &name, json!({"role": wanted})).await;
@@ -250,11 +330,26 @@ impl World {
     async fn beat_of_jobs(&self, client: &Client) {
         let jobs: Api<Job> = Api::namespaced(client.clone(), "ops");
         let hang = self.habits.jobs_hang.load(Ordering::Relaxed);
-        let type_ = if self.habits.jobs_fail.load(Ordering::Relaxed) { "Failed" } else { "Complete" };
-        for job in jobs.list(&ListParams::default()).await.into_iter().flatten() {
+        let type_ = if self.habits.jobs_fail.load(Ordering::Relaxed) {
+            "Failed"
+        } else {
+            "Complete"
+        };
+        for job in jobs
+            .list(&ListParams::default())
+            .await
+            .into_iter()
+            .flatten()
+        {
             let ended = job.status.as_ref().is_some_and(|s| s.conditions.is_some());
             if !hang && !ended {
-                status::<Job>(client, "ops", &job.name_any(), json!({"conditions": [{"type": type_, "status": "True", "reason": "Test"}]})).await;
+                status::<Job>(
+                    client,
+                    "ops",
+                    &job.name_any(),
+                    json!({"conditions": [{"type": type_, "status": "True", "reason": "Test"}]}),
+                )
+                .await;
             }
         }
     }
@@ -262,7 +357,9 @@ impl World {
     /// Creates a request to move `shop`.
     pub async fn request(&self, name: &str, target: &str, more: Value) {
         let mut spec = json!({"protectionGroupRef": {"name": "shop"}, "targetCluster": target, "failoverType": "planned"});
-        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         make(&self.client("hub"), json!({"apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "FailoverRequest", "metadata": {"name": name, "namespace": NS}, "spec": spec})).await;
     }
 
@@ -272,11 +369,19 @@ impl World {
 
     /// Waits until the request is in this state.
     pub async fn until(&self, name: &str, state: FailoverState) -> FailoverRequest {
-        self.wait(name, &format!("state {state}"), |r| r.status.as_ref().and_then(|s| s.state) == Some(state)).await
+        self.wait(name, &format!("state {state}"), |r| {
+            r.status.as_ref().and_then(|s| s.state) == Some(state)
+        })
+        .await
     }
 
     /// Waits until the request is as `good` wants it; at most 20 virtual minutes.
-    pub async fn wait(&self, name: &str, what: &str, good: impl Fn(&FailoverRequest) -> bool) -> FailoverRequest {
+    pub async fn wait(
+        &self,
+        name: &str,
+        what: &str,
+        good: impl Fn(&FailoverRequest) -> bool,
+    ) -> FailoverRequest {
         let mut last = None;
         for _ in 0..12_000 {
             let request = self.requests().get(name).await.unwrap();
@@ -296,27 +401,51 @@ impl World {
 
     pub async fn sources(&self) -> Vec<String> {
         let api: Api<ProtectionRequest> = Api::namespaced(self.client("hub"), NS);
-        api.list(&ListParams::default()).await.unwrap().into_iter().map(|r| r.spec.source_cluster).collect()
+        api.list(&ListParams::default())
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|r| r.spec.source_cluster)
+            .collect()
     }
 
     pub async fn mirror_of(&self, cluster: &str) -> ProtectionGroup {
-        Api::namespaced(self.client(cluster), NS).get("shop").await.unwrap()
+        Api::namespaced(self.client(cluster), NS)
+            .get("shop")
+            .await
+            .unwrap()
     }
 
     pub async fn taint(&self, node: &str, keys: &[&str]) {
         let api: Api<Node> = Api::all(self.client("west"));
-        let taints: Vec<Value> = keys.iter().map(|k| json!({"key": k, "effect": "NoSchedule"})).collect();
-        api.patch(node, &PatchParams::default(), &Patch::Merge(json!({"spec": {"taints": taints}}))).await.unwrap();
+        let taints: Vec<Value> = keys
+            .iter()
+            .map(|k| json!({"key": k, "effect": "NoSchedule"}))
+            .collect();
+        api.patch(
+            node,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"spec": {"taints": taints}})),
+        )
+        .await
+        .unwrap();
     }
 
     pub async fn taints(&self, node: &str) -> Vec<String> {
         let node: Node = Api::all(self.client("west")).get(node).await.unwrap();
-        node.spec.and_then(|s| s.taints).into_iter().flatten().map(|t| t.key).collect()
+        node.spec
+            .and_then(|s| s.taints)
+            .into_iter()
+            .flatten()
+            .map(|t| t.key)
+            .collect()
     }
 
     /// Where the request logs of all clusters are now.
     pub fn mark(&self) -> BTreeMap<&'static str, u64> {
-        self.servers().map(|(name, server)| (name, server.request_log().mark())).collect()
+        self.servers()
+            .map(|(name, server)| (name, server.request_log().mark()))
+            .collect()
     }
 
     /// Writes of the manager's reconcilers on all clusters: `cluster verb resource/name by manager`.
@@ -330,14 +459,27 @@ impl World {
         for (name, server) in self.servers() {
             let since = marks.get(name).copied().unwrap_or(0);
             let own = |e: &LogEntry| e.user.ends_with(":tsr-manager") && e.is_write();
-            let told = |e: &LogEntry| format!("{name} {} {}/{} by {}", e.verb, e.resource, e.name, e.manager);
-            all.extend(server.request_log().since(since).iter().filter(|e| own(e)).map(told));
+            let told = |e: &LogEntry| {
+                format!(
+                    "{name} {} {}/{} by {}",
+                    e.verb, e.resource, e.name, e.manager
+                )
+            };
+            all.extend(
+                server
+                    .request_log()
+                    .since(since)
+                    .iter()
+                    .filter(|e| own(e))
+                    .map(told),
+            );
         }
         all
     }
 
     fn servers(&self) -> impl Iterator<Item = (&'static str, &ApiServer)> {
-        std::iter::once(("hub", &self.hub)).chain(self.workload.iter().map(|(name, server)| (*name, server)))
+        std::iter::once(("hub", &self.hub))
+            .chain(self.workload.iter().map(|(name, server)| (*name, server)))
     }
 }
 
@@ -370,11 +512,21 @@ pub async fn make(client: &Client, object: Value) {
 /// Merges into a status, as the workload side.
 pub async fn status<K>(client: &Client, namespace: &str, name: &str, status: Value)
 where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     // The object may be gone, or the cluster down: then it does not report.
-    drop(api.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await);
+    drop(
+        api.patch_status(
+            name,
+            &PatchParams::default(),
+            &Patch::Merge(json!({"status": status})),
+        )
+        .await,
+    );
 }
 
 /// Ends a process at its n-th write: from then on none of its requests is answered. The write
@@ -392,14 +544,24 @@ struct FuseState {
 
 impl Default for FuseState {
     fn default() -> Self {
-        Self { left: AtomicI64::new(i64::MAX), done: true, writes: AtomicU64::new(0), blown: CancellationToken::new(), last: Mutex::default() }
+        Self {
+            left: AtomicI64::new(i64::MAX),
+            done: true,
+            writes: AtomicU64::new(0),
+            blown: CancellationToken::new(),
+            last: Mutex::default(),
+        }
     }
 }
 
 impl Fuse {
     /// Blows at write number `n`, from 1; the write is still done if `done`.
     pub fn at(n: i64, done: bool) -> Self {
-        Self(Arc::new(FuseState { left: AtomicI64::new(n), done, ..FuseState::default() }))
+        Self(Arc::new(FuseState {
+            left: AtomicI64::new(n),
+            done,
+            ..FuseState::default()
+        }))
     }
 
     pub async fn blown(&self) {
@@ -417,7 +579,13 @@ impl Fuse {
     }
 
     fn client(&self, service: ApiService) -> Client {
-        Client::new(Fused { service, fuse: self.clone() }, "default")
+        Client::new(
+            Fused {
+                service,
+                fuse: self.clone(),
+            },
+            "default",
+        )
     }
 }
 
