@@ -11,7 +11,12 @@ const LAYERS: [&[&str]; 6] = [
     &["farshore-api", "farshore-apiserver", "farshore-chart"],
     &["farshore-core"],
     &["farshore-runtime"],
-    &["farshore-zone", "farshore-manager", "farshore-workload", "farshore-agent"],
+    &[
+        "farshore-zone",
+        "farshore-manager",
+        "farshore-workload",
+        "farshore-agent",
+    ],
     &["farshore-lab"],
     &["xtask"],
 ];
@@ -23,13 +28,23 @@ const ALONE: [&str; 1] = ["farshore-apiserver"];
 const PURE: [&str; 2] = ["farshore-api", "farshore-core"];
 
 /// What a pure crate may not link, not even through others.
-const IMPURE: [&str; 6] = ["tokio", "hyper", "kube-client", "kube-runtime", "tower", "async-trait"];
+const IMPURE: [&str; 6] = [
+    "tokio",
+    "hyper",
+    "kube-client",
+    "kube-runtime",
+    "tower",
+    "async-trait",
+];
 
 /// The crates that are in the way of the rules, as sentences.
 pub fn breaches() -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
-    let level: BTreeMap<&str, usize> =
-        LAYERS.iter().enumerate().flat_map(|(i, layer)| layer.iter().map(move |name| (*name, i))).collect();
+    let level: BTreeMap<&str, usize> = LAYERS
+        .iter()
+        .enumerate()
+        .flat_map(|(i, layer)| layer.iter().map(move |name| (*name, i)))
+        .collect();
     for package in packages()? {
         let name = package["name"].as_str().unwrap_or_default();
         let Some(own) = level.get(name) else {
@@ -40,7 +55,9 @@ pub fn breaches() -> anyhow::Result<Vec<String>> {
             let used = dependency["name"].as_str().unwrap_or_default();
             // Tests may stand on the API server; it is the world that reconcilers are tested in.
             let for_tests = dependency["kind"] == "dev" && used == "farshore-apiserver";
-            let Some(theirs) = level.get(used).filter(|_| !for_tests) else { continue };
+            let Some(theirs) = level.get(used).filter(|_| !for_tests) else {
+                continue;
+            };
             if theirs >= own {
                 found.push(format!("{name} uses {used}, which does not stand below it"));
             }
@@ -52,7 +69,9 @@ pub fn breaches() -> anyhow::Result<Vec<String>> {
     for name in PURE {
         let linked = linked(name)?;
         for impure in IMPURE.iter().filter(|i| linked.iter().any(|l| l == *i)) {
-            found.push(format!("{name} links {impure}: decisions and types know no runtime and no client"));
+            found.push(format!(
+                "{name} links {impure}: decisions and types know no runtime and no client"
+            ));
         }
     }
     Ok(found)
@@ -60,20 +79,48 @@ pub fn breaches() -> anyhow::Result<Vec<String>> {
 
 fn cargo(args: &[&str]) -> anyhow::Result<String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let output = Command::new(cargo).args(args).current_dir(crate::crd_docs::root()).output().context("running cargo")?;
+    let output = Command::new(cargo)
+        .args(args)
+        .current_dir(crate::crd_docs::root())
+        .output()
+        .context("running cargo")?;
     if !output.status.success() {
-        bail!("cargo {} failed: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "cargo {} failed: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(String::from_utf8(output.stdout)?)
 }
 
 fn packages() -> anyhow::Result<Vec<Value>> {
-    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1", "--offline"])?)?;
+    let metadata: Value = serde_json::from_str(&cargo(&[
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--offline",
+    ])?)?;
     Ok(metadata["packages"].as_array().cloned().unwrap_or_default())
 }
 
 /// Names of all crates that end up in a crate, without its tests.
 fn linked(name: &str) -> anyhow::Result<Vec<String>> {
-    let tree = cargo(&["tree", "--offline", "-p", name, "-e", "normal", "--prefix", "none", "--format", "{p}"])?;
-    Ok(tree.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect())
+    let tree = cargo(&[
+        "tree",
+        "--offline",
+        "-p",
+        name,
+        "-e",
+        "normal",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ])?;
+    Ok(tree
+        .lines()
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .collect())
 }

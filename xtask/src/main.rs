@@ -14,7 +14,8 @@ fn main() -> anyhow::Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("docs") => {
             let path = xtask::crd_docs::path();
-            std::fs::write(&path, xtask::crd_docs::render()?).with_context(|| format!("writing {}", path.display()))?;
+            std::fs::write(&path, xtask::crd_docs::render()?)
+                .with_context(|| format!("writing {}", path.display()))?;
             println!("wrote docs/reference/crds.md");
         }
         Some("layers") => {
@@ -26,7 +27,17 @@ fn main() -> anyhow::Result<()> {
         }
         Some("bench") => {
             let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-            let status = Command::new(cargo).args(["run", "--release", "--quiet", "-p", "farshore-lab", "--", "bench"]).status()?;
+            let status = Command::new(cargo)
+                .args([
+                    "run",
+                    "--release",
+                    "--quiet",
+                    "-p",
+                    "farshore-lab",
+                    "--",
+                    "bench",
+                ])
+                .status()?;
             if !status.success() {
                 bail!("the bench ended with {status}");
             }
