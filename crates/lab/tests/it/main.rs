@@ -7,5 +7,6 @@ mod drbd_pair;
 mod drbd_properties;
 mod guest;
 mod pair;
+mod readme;
 mod scenarios;
 mod simulators;
