@@ -18,6 +18,7 @@ use farshore_api::DRBDResource;
 use farshore_api::meta::{components, labels};
 use farshore_runtime::{Process, ProcessError, controller, triggers};
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
@@ -67,7 +68,13 @@ impl Config {
 ///
 /// # Errors
 /// A sentence, when the environment is not complete.
-pub async fn run(process: Process, kernel: SharedKernel) -> Result<(), ProcessError> {
+///
+/// The future is boxed so that the process is compiled here, once, and not in whatever starts it.
+pub fn run(process: Process, kernel: SharedKernel) -> BoxFuture<'static, Result<(), ProcessError>> {
+    Box::pin(body(process, kernel))
+}
+
+async fn body(process: Process, kernel: SharedKernel) -> Result<(), ProcessError> {
     let config = Config::read(&process)?;
     let memory = Arc::new(Memory::default());
     let resources = Api::<DRBDResource>::all(process.client.clone());

@@ -13,6 +13,7 @@ pub mod policy;
 pub mod protection;
 
 use farshore_runtime::{Process, ProcessError, leader};
+use futures::future::BoxFuture;
 
 use hub::Hub;
 
@@ -21,7 +22,13 @@ const LEASE: &str = "tsr-manager";
 
 /// Runs the process until it is shut down or loses its Lease. It needs ZONE_NAME, and runs in the
 /// namespace of that zone.
-pub async fn run(process: Process) -> Result<(), ProcessError> {
+///
+/// The future is boxed so that the process is compiled here, once, and not in whatever starts it.
+pub fn run(process: Process) -> BoxFuture<'static, Result<(), ProcessError>> {
+    Box::pin(body(process))
+}
+
+async fn body(process: Process) -> Result<(), ProcessError> {
     let hub = Hub::new(&process)?;
     leader::lead(&process, LEASE, async {
         // The clusters of a zone never change, so that the first sight of it is enough.

@@ -6,6 +6,7 @@ mod kubevirt;
 pub mod placement;
 
 use farshore_runtime::{Process, ProcessError, leader};
+use futures::future::BoxFuture;
 
 /// Lease of the process in its own namespace.
 const LEASE: &str = "workload-manager";
@@ -59,7 +60,13 @@ fn is_label(text: &str) -> bool {
 }
 
 /// Runs the process until it is shut down or loses its Lease.
-pub async fn run(process: Process) -> Result<(), ProcessError> {
+///
+/// The future is boxed so that the process is compiled here, once, and not in whatever starts it.
+pub fn run(process: Process) -> BoxFuture<'static, Result<(), ProcessError>> {
+    Box::pin(body(process))
+}
+
+async fn body(process: Process) -> Result<(), ProcessError> {
     let config = Config::read(&process)?;
     leader::lead(&process, LEASE, async {
         tokio::join!(

@@ -18,6 +18,7 @@ use farshore_api::meta::managers;
 use farshore_chart::ChartError;
 use farshore_core::zone::permissions::{self, Permission};
 use farshore_runtime::{Process, ProcessError, controller, leader};
+use futures::future::BoxFuture;
 use kube::Api;
 use kube::runtime::watcher;
 
@@ -29,7 +30,13 @@ const MANAGER: &str = managers::ZONE;
 const CONCURRENCY: u16 = 8;
 
 /// Runs the process until its shutdown.
-pub async fn run(process: Process) -> Result<(), ProcessError> {
+///
+/// The future is boxed so that the process is compiled here, once, and not in whatever starts it.
+pub fn run(process: Process) -> BoxFuture<'static, Result<(), ProcessError>> {
+    Box::pin(body(process))
+}
+
+async fn body(process: Process) -> Result<(), ProcessError> {
     leader::lead(&process, CONTROLLER, lead(&process)).await
 }
 

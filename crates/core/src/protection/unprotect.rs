@@ -2,9 +2,8 @@
 //! Nothing is taken for gone on a cluster that does not answer: while a peer is unreachable the
 //! deletion waits, since an orphaned standby could be started by hand.
 
-use farshore_api::DRBDResource;
 use farshore_api::conditions::request as condition;
-use farshore_api::drbd::{DiskState, Role};
+use farshore_api::drbd::{ConnectionState, DiskState, Role};
 use farshore_api::meta::{annotations, labels};
 use farshore_api::protection_request::ProtectionPhase;
 use serde_json::Value;
@@ -93,21 +92,31 @@ fn next(scene: &Scene, decision: &Decision) -> Next {
             );
         }
     }
+    // Nothing is given back or removed on either side while the VM runs on the side that is to lose
+    // its data, or while the side that is to keep its data does not have the newest.
+    if !scene.t.vmi.is_absent() {
+        return wait(
+            scene,
+            format!("the VM runs on cluster {}", scene.target),
+            "It goes on as soon as that VM has stopped; to keep what it writes, set spec.sourceCluster to that cluster first",
+            scene.look_at_vm(scene.target),
+        );
+    }
+    if let Some(state) = not_current(scene) {
+        return wait(
+            scene,
+            format!(
+                "the disks on cluster {} are {state}, so the VM would go back to old data",
+                scene.source
+            ),
+            "It goes on as soon as they are UpToDate; spec.sourceCluster names the side that keeps the data",
+            scene.look_at_resource(scene.source),
+        );
+    }
     if let Seen::Present(machine) = &scene.s.vm {
         let volumes = &decision.status.volumes;
         let swapped = disks::is_swapped_in_part(machine, volumes);
         if swapped {
-            if let Some(state) = not_current(scene.s.resource.present()) {
-                return wait(
-                    scene,
-                    format!(
-                        "the disks on cluster {} are {state}, so the VM would go back to old data",
-                        scene.source
-                    ),
-                    "It goes on as soon as they are UpToDate; spec.sourceCluster names the side that keeps the data",
-                    scene.look_at_resource(scene.source),
-                );
-            }
             if !vm::is_halted(machine) {
                 return Ok(stop(scene, machine));
             }
@@ -136,14 +145,24 @@ fn next(scene: &Scene, decision: &Decision) -> Next {
     tear_down(scene, decision)
 }
 
-/// State of the source's disks when they do not hold the newest data.
-fn not_current(resource: Option<&DRBDResource>) -> Option<DiskState> {
-    let status = resource?.status.as_ref()?;
-    // A Primary serves its VM from wherever the newest data is.
+/// What the source's disks are when they do not hold the newest data, or may not.
+fn not_current(scene: &Scene) -> Option<String> {
+    let status = scene.s.resource.present()?.status.as_ref()?;
     let state = status.disk_state?;
-    (state != DiskState::UpToDate && status.role != Some(Role::Primary)
-        || state < DiskState::Consistent)
-        .then_some(state)
+    if state < DiskState::Consistent {
+        return Some(state.to_string());
+    }
+    // A Primary serves its VM from wherever the newest data is.
+    if status.role == Some(Role::Primary) {
+        return None;
+    }
+    if state != DiskState::UpToDate {
+        return Some(state.to_string());
+    }
+    let target = scene.t.resource.present().and_then(|r| r.status.as_ref());
+    let written_there = target.is_some_and(|s| s.role == Some(Role::Primary));
+    (written_there && status.connection_state != Some(ConnectionState::Connected))
+        .then(|| format!("cut off from cluster {}, which is Primary", scene.target))
 }
 
 fn stop(scene: &Scene, machine: &Value) -> Vec<Step> {
@@ -179,7 +198,7 @@ fn release_standby_vm(scene: &Scene) -> Result<Option<Vec<Step>>, Box<Wait<'stat
     };
     let ours = disks::creator(standby) == Some(&scene.owner());
     if ours && !scene.keeps_standby() {
-        if !vm::is_halted(standby) || !scene.t.vmi.is_absent() {
+        if !vm::is_halted(standby) {
             return wait(
                 scene,
                 format!("the standby VM runs on cluster {}", scene.target),

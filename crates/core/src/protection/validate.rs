@@ -197,7 +197,13 @@ fn protected_by_another(scene: &Scene, vm: &Value) -> Option<String> {
     };
     let other = scene.seen.others.iter().find(|other| {
         let holds = other.status.as_ref().is_some_and(|s| !s.volumes.is_empty());
-        other.vm() == scene.vm && (holds || age(other) < age(&scene.seen.request))
+        // A request that was refused holds nothing and must not keep out the one that corrects it.
+        let refused = other
+            .status
+            .as_ref()
+            .is_some_and(|s| s.phase == Some(ProtectionPhase::Failed));
+        let earlier = !refused && age(other) < age(&scene.seen.request);
+        other.vm() == scene.vm && (holds || earlier)
     });
     if let Some(other) = other {
         return other.metadata.name.clone();

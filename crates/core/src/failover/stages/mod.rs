@@ -205,13 +205,17 @@ fn interruption(stage: &Stage) -> Option<Next> {
     if stage.state == State::RollingBack || stage.state.is_past_flip() {
         return None;
     }
-    if seen.request.metadata.deletion_timestamp.is_some() && !seen.any_flipped() {
+    // Members may stand on the target although this request flipped none: by hand, or by one before.
+    // Until it stops something, it can simply be given up.
+    let touched_nothing = matches!(stage.state, State::Validating | State::RunningPreHooks);
+    let may_give_up = touched_nothing || !seen.any_flipped();
+    if seen.request.metadata.deletion_timestamp.is_some() && may_give_up {
         return Some(stage.give_up(
             reason::DELETED,
             "The FailoverRequest was deleted before the role flip.".into(),
         ));
     }
-    if seen.request.spec.abort && !seen.any_flipped() {
+    if seen.request.spec.abort && may_give_up {
         return Some(stage.give_up(
             reason::ABORTED,
             "Aborted by spec.abort before the role flip.".into(),

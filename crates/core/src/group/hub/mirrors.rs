@@ -95,15 +95,28 @@ impl<'a> Hub<'a> {
         mirror
     }
 
-    /// What differs between a mirror and what it shall be; `state` only where it may be touched.
+    /// What differs between a mirror and what it shall be; `state` only where it may be touched. Where
+    /// it may not, no member joins: it would be started or stopped by the state that stands there.
     fn mirror_patch(
         &self,
         live: &ProtectionGroup,
         members: &[GroupMember],
         state: Option<DesiredState>,
     ) -> Option<Value> {
-        let state = state.unwrap_or(live.spec.desired_state);
-        let wanted = self.new_mirror(members, state);
+        let wanted = match state {
+            Some(state) => self.new_mirror(members, state),
+            None => {
+                let known =
+                    |m: &&GroupMember| live.spec.members.iter().any(|l| l.vm_ref == m.vm_ref);
+                let stay: Vec<GroupMember> = members.iter().filter(known).cloned().collect();
+                let stay = if stay.is_empty() {
+                    live.spec.members.clone()
+                } else {
+                    stay
+                };
+                self.new_mirror(&stay, live.spec.desired_state)
+            }
+        };
         let part = |g: &ProtectionGroup, labels: &Option<BTreeMap<String, String>>| {
             json!({
                 "metadata": {"labels": labels, "resourceVersion": live.metadata.resource_version},

@@ -241,6 +241,19 @@ fn members_that_disagree_are_named_and_nothing_is_started_or_stopped() {
 }
 
 #[test]
+fn no_vm_joins_a_mirror_while_the_members_disagree() {
+    let mut seen = observed();
+    let late = seen.group.spec.members.pop().unwrap();
+    let mut seen = settle(seen);
+    seen.group.spec.members.push(late);
+    seen.requests[1].spec.source_cluster = "west".into();
+    let seen = settle(seen);
+    for mirror in seen.mirrors.values() {
+        assert_eq!(mirror.present().unwrap().spec.members.len(), 1);
+    }
+}
+
+#[test]
 fn members_enter_the_mirrors_after_the_swap_and_leave_them_before_it_is_undone() {
     let mut seen = observed();
     seen.requests[0].status.as_mut().unwrap().phase = Some(ProtectionPhase::Syncing);

@@ -426,6 +426,77 @@ fn after_a_failover_unprotecting_keeps_the_vm_that_the_user_made() {
     assert!(disks::is_restored(new));
 }
 
+/// Deletes the request after its source was changed by hand while the VM runs on the other side.
+fn unprotected_towards_the_wrong_side(cut: bool) -> World {
+    let mut world = World::new(observed());
+    world.settle();
+    world.link = !cut;
+    world.seen.request.spec.source_cluster = WEST.into();
+    world.seen.request.metadata.deletion_timestamp = Some(
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now),
+    );
+    world.settle();
+    world
+}
+
+#[test]
+fn unprotecting_touches_nothing_while_the_vm_runs_on_the_side_that_is_to_lose_its_data() {
+    for cut in [false, true] {
+        let world = unprotected_towards_the_wrong_side(cut);
+        assert!(!world.gone && world.runs(EAST) && !world.runs(WEST));
+        for cluster in [EAST, WEST] {
+            let machine = world.seen.sides[cluster].vm.present().unwrap();
+            assert!(!disks::is_restored(machine), "{cluster}");
+            assert!(world.resource(cluster).is_some());
+        }
+        let status = world.seen.request.status.clone().unwrap();
+        let told = conditions::get(&status.conditions, "Protected").unwrap();
+        assert!(
+            told.message.contains("runs on cluster east"),
+            "{}",
+            told.message
+        );
+    }
+}
+
+#[test]
+fn unprotecting_keeps_the_newest_data_until_the_named_side_has_it() {
+    let mut world = unprotected_towards_the_wrong_side(true);
+    stop_both(&mut world);
+    world.settle();
+    assert!(!world.gone);
+    for cluster in [EAST, WEST] {
+        assert!(world.resource(cluster).is_some(), "{cluster}");
+    }
+    assert!(world.seen.sides[EAST].pvcs["db01-root"].present().is_some());
+}
+
+#[test]
+fn a_refused_request_does_not_keep_out_the_one_that_corrects_it() {
+    let mut seen = validating();
+    let mut refused = request("aaa", "db01");
+    refused.metadata.creation_timestamp = Some(
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+    );
+    refused.status = Some(farshore_api::protection_request::ProtectionRequestStatus {
+        phase: Some(ProtectionPhase::Failed),
+        ..Default::default()
+    });
+    seen.others.push(refused.clone());
+    assert!(
+        verdict(&seen).contains("Validated=True"),
+        "{}",
+        verdict(&seen)
+    );
+    refused.status = None;
+    seen.others = vec![refused];
+    assert!(
+        verdict(&seen).contains("VMAlreadyProtected"),
+        "{}",
+        verdict(&seen)
+    );
+}
+
 #[test]
 fn unprotecting_waits_for_a_failover_and_for_a_dark_peer() {
     let mut world = World::new(observed());
