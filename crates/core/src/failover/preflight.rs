@@ -127,9 +127,14 @@ fn protected(seen: &Scene) -> Option<Obstacle> {
             Some(ProtectionPhase::FailingOver | ProtectionPhase::Degraded) => seen.flipped(member),
             _ => false,
         };
-        if !good {
+        let leaving = member.metadata.deletion_timestamp.is_some();
+        if !good || leaving {
             let name = member.metadata.name.as_deref().unwrap_or_default();
-            let phase = phase.map_or("without phase", ProtectionPhase::as_str);
+            let phase = match phase {
+                _ if leaving => "being deleted",
+                Some(phase) => phase.as_str(),
+                None => "without phase",
+            };
             bad.push(format!("ProtectionRequest {name} ({phase})"));
         }
     }

@@ -273,7 +273,20 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
         decision.steps.push(Step::RemoveFinalizer);
     } else if let Some(phase) = old.phase {
         match Scene::new(seen, now) {
-            Ok(scene) if deleting => unprotect::decide(&scene, &mut decision),
+            Ok(scene) if deleting => {
+                // A failover that runs is still carried out: left between the sides, the VM would be
+                // down on both.
+                let settled = matches!(
+                    phase,
+                    ProtectionPhase::Protected
+                        | ProtectionPhase::Degraded
+                        | ProtectionPhase::FailingOver
+                );
+                if settled && seen.locked_by.is_some() {
+                    in_phase(&scene, phase, &mut decision);
+                }
+                unprotect::decide(&scene, &mut decision);
+            }
             Ok(scene) => {
                 policy::report(&scene, &mut decision.status);
                 in_phase(&scene, phase, &mut decision);

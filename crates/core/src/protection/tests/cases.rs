@@ -472,6 +472,27 @@ fn unprotecting_keeps_the_newest_data_until_the_named_side_has_it() {
 }
 
 #[test]
+fn a_flip_is_carried_out_although_the_request_is_being_deleted() {
+    let mut world = World::new(observed());
+    world.settle();
+    stop_both(&mut world);
+    world.seen.request.spec.source_cluster = WEST.into();
+    world.seen.locked_by = Some("move-shop".into());
+    world.seen.request.metadata.deletion_timestamp = Some(
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now),
+    );
+    world.settle();
+    assert!(!world.gone);
+    assert_eq!(
+        (world.role(EAST), world.role(WEST)),
+        (Some(Role::Secondary), Some(Role::Primary))
+    );
+    world.seen.locked_by = None;
+    world.settle();
+    assert!(world.gone, "it goes once the failover has ended");
+}
+
+#[test]
 fn a_refused_request_does_not_keep_out_the_one_that_corrects_it() {
     let mut seen = validating();
     let mut refused = request("aaa", "db01");
