@@ -35,6 +35,7 @@ async fn body(process: Process) -> Result<(), ProcessError> {
         let Some(zone) = hub.first_zone().await else {
             return Ok(());
         };
+        hub.clusters.know(&zone);
         tokio::join!(
             protection::run(&hub, &zone),
             group::run(&hub, &zone),

@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use farshore_api::ProtectionZone;
 use farshore_api::zone::ZoneCluster;
 use farshore_core::Seen;
 use futures::stream::BoxStream;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::ObjectList;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
@@ -20,6 +21,9 @@ use crate::{ConnectError, Connector, Process, triggers};
 
 /// How long a look at another cluster may take before it counts as not answered.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(5);
+/// How long a cluster may take to say who it is, before its new credential is used unseen; whatever
+/// is asked of a silent cluster next fails anyway.
+const IDENTITY_LIMIT: Duration = Duration::from_secs(2);
 /// How long a watch on another cluster lasts before it is begun again: so long does a cluster that
 /// went silent go unnoticed.
 const WATCH_SECONDS: u32 = 30;
@@ -32,6 +36,14 @@ pub struct Clusters {
     connector: Connector,
     user_agent: String,
     cache: Arc<Mutex<BTreeMap<(String, String), Cached>>>,
+    identities: Arc<Mutex<Identities>>,
+}
+
+/// UID of each cluster's kube-system namespace, as the zone has first seen them.
+#[derive(Default)]
+struct Identities {
+    zone: Option<String>,
+    of: BTreeMap<String, String>,
 }
 
 /// A client and the version of the Secret that it was made from.
@@ -103,7 +115,55 @@ impl Clusters {
             connector: process.connector.clone(),
             user_agent: process.name.clone(),
             cache: Arc::default(),
+            identities: Arc::default(),
         }
+    }
+
+    /// Remembers who the zone's clusters are. A kubeconfig that opens another cluster is refused
+    /// from then on: with two Secrets swapped, every act would hit the wrong side.
+    pub fn know(&self, zone: &ProtectionZone) {
+        let mut known = self
+            .identities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if known.zone != zone.metadata.uid {
+            *known = Identities {
+                zone: zone.metadata.uid.clone(),
+                of: BTreeMap::new(),
+            };
+        }
+        for cluster in zone.status.iter().flat_map(|s| &s.clusters) {
+            if let Some(uid) = &cluster.cluster_uid {
+                known
+                    .of
+                    .entry(cluster.name.clone())
+                    .or_insert_with(|| uid.clone());
+            }
+        }
+    }
+
+    /// Whether a new client opens the cluster that the zone knows by this name: `None` while that
+    /// cannot be told, else what is wrong.
+    async fn impostor(&self, cluster: &ZoneCluster, client: &Client) -> Option<Option<String>> {
+        let expected = {
+            let known = self
+                .identities
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            match known.of.get(&cluster.name) {
+                Some(uid) => uid.clone(),
+                None => return Some(None),
+            }
+        };
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let system = tokio::time::timeout(IDENTITY_LIMIT, namespaces.get("kube-system"));
+        let found = system.await.ok()?.ok()?.metadata.uid.unwrap_or_default();
+        Some((found != expected).then(|| {
+            format!(
+                "the kubeconfig opens another cluster (its namespace kube-system has UID {found}) than the zone knows as {} (UID {expected}); nothing is sent to it. Store the kubeconfig of {} in this Secret again; to put another cluster in its place, delete the zone and create it anew",
+                cluster.name, cluster.name
+            )
+        }))
     }
 
     /// The client of a cluster; a new one as soon as its Secret changes.
@@ -157,10 +217,22 @@ impl Clusters {
             .connect(&kubeconfig.0, &self.user_agent)
             .await
             .map_err(|ConnectError::Invalid(why)| RemoteError::Invalid {
-                namespace,
-                name,
+                namespace: namespace.clone(),
+                name: name.clone(),
                 why,
             })?;
+        match self.impostor(cluster, &client).await {
+            Some(None) => {}
+            Some(Some(why)) => {
+                return Err(RemoteError::Invalid {
+                    namespace,
+                    name,
+                    why,
+                });
+            }
+            // It does not answer: asked again next time.
+            None => return Ok(client),
+        }
         let cached = Cached {
             uid,
             resource_version,

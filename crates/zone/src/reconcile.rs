@@ -212,6 +212,7 @@ impl Zones {
             .items;
         let secrets: Api<Secret> = Api::namespaced(self.hub(), &namespace);
         let clusters = self.clusters(&namespace);
+        clusters.know(zone);
         let looks = zone.spec.clusters.iter().map(|spec| {
             probe::look(
                 &secrets,

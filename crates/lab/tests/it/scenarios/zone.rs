@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::{ZONE, lab, lab_with_zone, pass, refusal, user};
+use super::{ZONE, assert_whole, lab, lab_with_group, lab_with_zone, pass, refusal, user};
 
 #[tokio::test(start_paused = true)]
 async fn a_zone_of_one_or_three_clusters_is_refused() {
@@ -190,4 +190,56 @@ async fn a_zone_without_protected_vms_can_be_deleted_and_made_again() {
         "ClustersValidated",
         "True"
     ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn swapped_kubeconfigs_are_refused_and_nothing_moves() {
+    let (lab, vms) = lab_with_group().await;
+    let store = async |east: &str, west: &str| {
+        for (name, cluster) in [("east", east), ("west", west)] {
+            let secret = json!({ "apiVersion": "v1", "kind": "Secret",
+                "metadata": { "name": format!("{name}-kubeconfig"), "namespace": "dr-metro" },
+                "stringData": { "kubeconfig": lab.kubeconfig(cluster).unwrap() } });
+            user(&lab).apply("hub", &secret).await.unwrap();
+        }
+    };
+    for (east, west, process) in [
+        ("west", "east", "none"),
+        ("east", "east", "none"),
+        ("west", "east", "tsr-manager"),
+    ] {
+        store(east, west).await;
+        if process != "none" {
+            lab.inject(&format!("restart {process}").parse().unwrap())
+                .await
+                .unwrap();
+        }
+        user(&lab)
+            .zone_condition("ClustersValidated", "False")
+            .await
+            .unwrap();
+        let zones: Api<ProtectionZone> = user(&lab).api();
+        let conditions = zones.get(ZONE).await.unwrap().status.unwrap().conditions;
+        let told = conditions
+            .iter()
+            .find(|c| c.type_ == "ClustersValidated")
+            .unwrap();
+        assert!(
+            told.message.contains("opens another cluster"),
+            "{}",
+            told.message
+        );
+        pass(120).await;
+        for vm in &vms {
+            assert_eq!(lab.guests.places(&vm.key()), ["east"], "{east} {west}");
+        }
+        store("east", "west").await;
+        user(&lab).zone_condition("Ready", "True").await.unwrap();
+    }
+    user(&lab).group_ready("shop").await.unwrap();
+    user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
+    assert_whole(&lab, "west", &vms).await;
 }
