@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::meta;
 
 /// Events kept per table before the oldest expire.
-const HISTORY: usize = 8192;
+const HISTORY: usize = 2048;
 /// Events a watcher may lag behind before it is cut off.
 const WATCH_BUFFER: usize = 16 * 1024;
 /// Table of Namespace objects; creations in namespaces check it.
@@ -254,6 +254,12 @@ impl Store {
         inner.revision = revision;
         inner.taps.retain(|t| t.send(event.clone()).is_ok());
         Ok(object)
+    }
+
+    /// Whether a table has no objects.
+    pub fn is_empty(&self, table: &str) -> bool {
+        let inner = self.lock();
+        inner.tables.get(table).is_none_or(|t| t.objects.is_empty())
     }
 
     /// The newest state of a table, optionally of one namespace.
