@@ -16,6 +16,7 @@ use crate::protection_group::Hook;
     group = "siterecovery.trilio.io",
     version = "v1alpha1",
     kind = "TestFailover",
+    validation = ("self.metadata.name.size() <= 63", "the name of a TestFailover has at most 63 characters: it is the value of the label siterecovery.trilio.io/test-failover on what belongs to it"),
     plural = "testfailovers",
     shortname = "tf",
     namespaced,
