@@ -59,6 +59,25 @@ pub(crate) fn to_storage(resource: &ResourceInfo, mut value: Value) -> Value {
     value
 }
 
+/// An object of a request, in another group or version of the same resource.
+pub(crate) fn rewrite(
+    resource: &ResourceInfo,
+    group: Option<&str>,
+    version: &str,
+    object: &mut Value,
+) {
+    let group = group.unwrap_or(&resource.group);
+    match (resource.group == EVENTS, group == EVENTS) {
+        (true, false) => to_core_face(object),
+        (false, true) => to_events_face(object),
+        _ => {}
+    }
+    object["apiVersion"] = match group {
+        "" => json!(version),
+        group => json!(format!("{group}/{version}")),
+    };
+}
+
 fn rename(map: &mut Map<String, Value>, from: &str, to: &str) {
     if let Some(value) = map.remove(from)
         && !value.is_null()

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::handlers::write::{Managed, Writer};
+use crate::handlers::write::{Managed, Writer, at_once};
 use crate::kinds;
 use crate::meta;
 use crate::registry::{NameRule, Origin, ResourceInfo, ScalePaths, Traits, VersionInfo};
@@ -315,20 +315,17 @@ pub(crate) fn changed(server: &Server, name: &str) {
 }
 
 /// A status update of a CRD by the server itself.
-fn status(server: &Server, name: &str, change: &mut dyn FnMut(&mut Value)) {
+fn status(server: &Server, name: &str, change: &mut (dyn FnMut(&mut Value) + Send)) {
     let crds = server.builtin(GROUP, PLURAL);
     let mut writer: Writer = server.writer(&crds);
     writer.manager = "kube-apiserver";
-    let done = writer.update(
-        &Key::new("", name),
-        Endpoint::Status,
-        Managed::Track,
-        &mut |old| {
-            let mut new = old.clone();
-            change(&mut new);
-            Ok(new)
-        },
-    );
+    let key = Key::new("", name);
+    let mut next = |old: &Value| {
+        let mut new = old.clone();
+        change(&mut new);
+        Ok(new)
+    };
+    let done = at_once(writer.update(&key, Endpoint::Status, Managed::Track, &mut next));
     if let Err(error) = done {
         tracing::debug!(crd = name, status = %error.status(), "status of a CustomResourceDefinition not written");
     }

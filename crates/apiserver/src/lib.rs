@@ -1,6 +1,7 @@
 //! An embeddable Kubernetes API server: one in-memory store, one `tower` service, an optional TLS listener.
 
 pub(crate) mod access;
+pub(crate) mod admission;
 pub(crate) mod auth;
 pub(crate) mod body;
 pub(crate) mod builtin;
@@ -11,6 +12,7 @@ pub(crate) mod error;
 pub(crate) mod fault;
 pub(crate) mod gc;
 pub(crate) mod handlers;
+pub(crate) mod hooks;
 pub(crate) mod ident;
 pub(crate) mod kinds;
 pub(crate) mod log;
@@ -34,6 +36,7 @@ pub(crate) mod strategy;
 pub(crate) mod table;
 pub(crate) mod tls;
 
+pub use hooks::Hooks;
 pub use log::{LogEntry, RequestLog};
 pub use server::{ApiServer, Options};
 pub use service::{ApiBody, ApiService};

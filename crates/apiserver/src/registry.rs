@@ -206,6 +206,15 @@ impl Registry {
             .find(|r| r.group == group && r.kind == kind && r.version(version).is_some())
     }
 
+    /// Every (group, version) under which the same objects are served.
+    pub fn faces(&self, resource: &ResourceInfo) -> Vec<(String, String)> {
+        let same = self
+            .iter()
+            .filter(|r| r.table == resource.table && r.plural == resource.plural);
+        same.flat_map(|r| r.versions.iter().map(|v| (r.group.clone(), v.name.clone())))
+            .collect()
+    }
+
     /// All resources, ordered by group and plural.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ResourceInfo>> {
         self.resources.values()

@@ -8,7 +8,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -75,6 +75,24 @@ impl Tls {
     }
 }
 
+/// The server's clock, for the validity of certificates.
+pub(crate) struct Clock(pub Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>);
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+impl rustls::time_provider::TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from((self.0)().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(
+            seconds,
+        )))
+    }
+}
+
 /// Accepts connections until `shutdown`. A server that is down drops what it has and what comes.
 pub(crate) async fn serve(
     server: Arc<Server>,
@@ -83,7 +101,7 @@ pub(crate) async fn serve(
     shutdown: CancellationToken,
 ) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    let config = rustls::ServerConfig::builder_with_details(provider, server.tls_time())
         .with_safe_default_protocol_versions()
         .map(|b| b.with_no_client_auth())
         .and_then(|b| b.with_single_cert(tls.cert, tls.key));

@@ -9,15 +9,18 @@ mod subresource;
 mod watch;
 pub(crate) mod write;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use http::request::Parts;
 use http::{HeaderMap, Method};
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 use tower::BoxError;
 
+use crate::admission::{Admission, Attributes, Kind, Operation, UPPER_BOUND};
 use crate::auth::User;
 use crate::error::{ApiError, ApiResult};
 use crate::log::LogEntry;
@@ -79,6 +82,10 @@ pub(crate) struct Call {
     pub form: Form,
     /// Whether the request changed the store; for the log.
     pub changed: bool,
+    /// Texts for Warning headers.
+    pub warnings: Vec<String>,
+    /// When a write has taken too long.
+    deadline: Instant,
 }
 
 impl Call {
@@ -99,6 +106,47 @@ impl Call {
             body: Bytes::new(),
             form: self.form,
             changed: false,
+            warnings: Vec::new(),
+            deadline: self.deadline,
+        }
+    }
+
+    /// Who asks for a write and how, for its webhooks.
+    pub fn admission(&self) -> Admission {
+        let mut options = json!({});
+        for field in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = self.query.get(field) {
+                options[field] = json!(value);
+            }
+        }
+        if let Some(value) = self.query.get("dryRun") {
+            options["dryRun"] = json!([value]);
+        }
+        Admission {
+            user: self.user.clone(),
+            subresource: self.target.subresource.clone(),
+            options,
+            deadline: self.deadline,
+        }
+    }
+
+    /// What the webhooks of a request through a subresource are asked with: its object has a kind of its own.
+    pub fn attributes<'a>(
+        &'a self,
+        admission: &'a Admission,
+        kind: Kind,
+        operation: Operation,
+    ) -> Attributes<'a> {
+        Attributes {
+            server: &self.server,
+            admission,
+            resource: &self.resource,
+            version: self.version(),
+            kind: Some(kind),
+            namespace: &self.target.namespace,
+            name: &self.target.name,
+            operation,
+            dry_run: self.query.get("dryRun") == Some("All"),
         }
     }
 
@@ -156,9 +204,12 @@ pub(crate) async fn handle(
         manager: String::new(),
         user_agent: user_agent(&parts.headers).to_owned(),
     };
-    let reply = match answer(server, parts, body, token, &mut entry) {
+    let reply = match answer(server, parts, body, token, &mut entry).await {
         Ok(reply) => reply,
-        Err(error) => Reply::json(error.code, &error.status()),
+        Err(error) => Reply {
+            warnings: error.warnings.clone(),
+            ..Reply::json(error.code, &error.status())
+        },
     };
     entry.code = reply.code;
     entry.revision = server.store.revision();
@@ -166,7 +217,7 @@ pub(crate) async fn handle(
     reply
 }
 
-fn answer(
+async fn answer(
     server: &Arc<Server>,
     parts: &Parts,
     body: Result<Bytes, ApiError>,
@@ -229,6 +280,8 @@ fn answer(
         body: body?,
         form,
         changed: false,
+        warnings: Vec::new(),
+        deadline: Instant::now() + UPPER_BOUND,
     };
     if write {
         entry.manager = call.manager();
@@ -240,12 +293,14 @@ fn answer(
             ));
         }
     }
-    let reply = if call.target.subresource.is_empty() {
-        main_endpoint(&mut call, verb)
-    } else {
-        subresource::answer(&mut call, verb)
-    };
+    let mut reply = within(&mut call, verb).await;
     entry.changed = call.changed;
+    let mut seen = BTreeSet::new();
+    call.warnings.retain(|w| seen.insert(w.clone()));
+    match &mut reply {
+        Ok(reply) => reply.warnings = call.warnings,
+        Err(error) => error.warnings = call.warnings,
+    }
     if entry.name.is_empty()
         && verb == "create"
         && let Ok(Reply {
@@ -257,6 +312,25 @@ fn answer(
         entry.name = meta::name(&made).to_owned();
     }
     reply
+}
+
+/// Answers a call in time: webhooks can make a write wait.
+async fn within(call: &mut Call, verb: &str) -> ApiResult<Reply> {
+    let deadline = call.deadline;
+    let answer = async {
+        if call.target.subresource.is_empty() {
+            main_endpoint(call, verb).await
+        } else {
+            subresource::answer(call, verb).await
+        }
+    };
+    tokio::time::timeout_at(deadline, answer)
+        .await
+        .unwrap_or_else(|_| {
+            Err(ApiError::timeout(
+                "request did not complete within requested timeout - context deadline exceeded",
+            ))
+        })
 }
 
 fn verb(method: &Method, target: &Target, watch: bool) -> Option<&'static str> {
@@ -274,22 +348,22 @@ fn verb(method: &Method, target: &Target, watch: bool) -> Option<&'static str> {
     })
 }
 
-fn main_endpoint(call: &mut Call, verb: &str) -> ApiResult<Reply> {
+async fn main_endpoint(call: &mut Call, verb: &str) -> ApiResult<Reply> {
     if !call.resource.allows(verb) {
         return Err(ApiError::method_not_allowed());
     }
     if call.resource.verbs == ["create"] {
-        return subresource::review(call);
+        return subresource::review(call).await;
     }
     match verb {
         "get" => read::get(call),
         "list" => read::list(call),
         "watch" => watch::watch(call),
-        "create" => modify::create(call),
-        "update" => modify::replace(call, crate::strategy::Endpoint::Main),
-        "patch" => modify::patch(call, crate::strategy::Endpoint::Main),
-        "delete" => delete_requests::one(call),
-        "deletecollection" => delete_requests::collection(call),
+        "create" => modify::create(call).await,
+        "update" => modify::replace(call, crate::strategy::Endpoint::Main).await,
+        "patch" => modify::patch(call, crate::strategy::Endpoint::Main).await,
+        "delete" => delete_requests::one(call).await,
+        "deletecollection" => delete_requests::collection(call).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }

@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use serde_json::{Value, json};
 
+use crate::admission::{Admission, Attributes, Operation};
 use crate::convert;
 use crate::crd;
 use crate::error::{ApiError, ApiResult};
@@ -30,6 +32,16 @@ pub(crate) enum Unknown {
     },
 }
 
+/// Computes the next state of an object from the current one.
+pub(crate) type Next<'n> = &'n mut (dyn FnMut(&Value) -> ApiResult<Value> + Send);
+
+/// The result of a write of the server itself, which waits for nothing.
+pub(crate) fn at_once<T>(write: impl Future<Output = T>) -> T {
+    write
+        .now_or_never()
+        .expect("a write waits only for webhooks, and this one is not admitted")
+}
+
 /// One write request, apart from its object.
 pub(crate) struct Writer<'a> {
     pub server: &'a Server,
@@ -40,6 +52,8 @@ pub(crate) struct Writer<'a> {
     pub unknown: Unknown,
     /// Texts for Warning headers.
     pub warnings: Vec<String>,
+    /// Who has the write admitted; `None` for what the server does by itself.
+    pub admission: Option<Admission>,
 }
 
 /// What a write came to.
@@ -71,7 +85,7 @@ impl Writer<'_> {
     }
 
     /// Creates an object in `namespace` (empty for cluster-scoped kinds).
-    pub fn create(
+    pub async fn create(
         &mut self,
         mut object: Value,
         namespace: &str,
@@ -141,7 +155,20 @@ impl Writer<'_> {
                     &now,
                 );
             }
+            let admission = self.admission.clone();
+            let name = meta::name(&object).to_owned();
+            let attributes =
+                self.attributes(admission.as_ref(), namespace, &name, Operation::Create);
+            if let Some(attributes) = &attributes {
+                self.namespace_takes(namespace, &new)?;
+                new = self.mutate_new(attributes, &object, new, &now).await?;
+            }
             self.check(&new, None)?;
+            if let Some(attributes) = &attributes {
+                attributes
+                    .validate(Some(&new), None, &mut self.warnings)
+                    .await?;
+            }
             let new = convert::to_storage(self.resource, new);
             let key = Key::of(&new);
             match self.commit(&key, Change::Create { value: new }) {
@@ -158,12 +185,12 @@ impl Writer<'_> {
     }
 
     /// Computes the next state with `next` from the current one (in the writer's version) and stores it.
-    pub fn update(
+    pub async fn update(
         &mut self,
         key: &Key,
         endpoint: Endpoint,
         managed: Managed,
-        next: &mut dyn FnMut(&Value) -> ApiResult<Value>,
+        next: Next<'_>,
     ) -> ApiResult<Written> {
         loop {
             let stored = self
@@ -171,7 +198,10 @@ impl Writer<'_> {
                 .store
                 .get(&self.resource.table, key)
                 .ok_or_else(|| ApiError::not_found(self.resource, &key.name))?;
-            match self.update_once(key, endpoint, managed, &stored, next) {
+            match self
+                .update_once(key, endpoint, managed, &stored, next)
+                .await
+            {
                 Ok(Some(written)) => return Ok(written),
                 Ok(None) => {}
                 Err(error) => return Err(error),
@@ -180,19 +210,27 @@ impl Writer<'_> {
     }
 
     /// One attempt; `None` when the object changed meanwhile.
-    fn update_once(
+    async fn update_once(
         &mut self,
         key: &Key,
         endpoint: Endpoint,
         managed: Managed,
         stored: &Arc<Stored>,
-        next: &mut dyn FnMut(&Value) -> ApiResult<Value>,
+        next: Next<'_>,
     ) -> ApiResult<Option<Written>> {
         let old = convert::view(self.resource, self.version, stored);
         let mut new = next(&old)?;
         self.fit_type(&mut new)?;
         self.preconditions(&new, &old, key)?;
         let now = meta::rfc3339(self.server.now());
+        let admission = self.admission.clone();
+        let attributes = self.attributes(
+            admission.as_ref(),
+            &key.namespace,
+            &key.name,
+            Operation::Update,
+        );
+        let sent = attributes.as_ref().map(|_| new.clone());
         strategy::prepare_update(self.resource, self.version, endpoint, &mut new, &old);
         self.fill_in(&mut new);
         strategy::bump_generation(self.resource, self.version, &mut new, &old);
@@ -212,13 +250,35 @@ impl Writer<'_> {
                 &now,
             );
         }
-        if same(&new, &old) {
+        if let Some((attributes, mut seen)) = attributes.as_ref().zip(sent) {
+            // Webhooks see what was sent, with what decoding fills in; the endpoint's rules come after them.
+            strategy::defaults(self.resource, self.version, &mut seen);
+            meta::carry(&new, &mut seen, "managedFields");
+            let changed = attributes
+                .mutate(Some(&seen), Some(&old), &mut self.warnings)
+                .await?;
+            if let Some(changed) = changed {
+                new = self.refit(changed, &seen)?;
+                strategy::prepare_update(self.resource, self.version, endpoint, &mut new, &old);
+                self.fill_in(&mut new);
+                strategy::bump_generation(self.resource, self.version, &mut new, &old);
+            }
+        }
+        let unchanged = same(&new, &old);
+        if !unchanged {
+            self.check(&new, Some(&old))?;
+        }
+        if let Some(attributes) = &attributes {
+            attributes
+                .validate(Some(&new), Some(&old), &mut self.warnings)
+                .await?;
+        }
+        if unchanged {
             return Ok(Some(Written {
                 object: stored.clone(),
                 changed: false,
             }));
         }
-        self.check(&new, Some(&old))?;
         let released = meta::is_deleting(&new) && releases(&new);
         let value = convert::to_storage(self.resource, new);
         let change = if released {
@@ -240,6 +300,104 @@ impl Writer<'_> {
             Err(CommitError::Stale) => Ok(None),
             Err(error) => Err(self.refusal(error, key, &key.namespace)),
         }
+    }
+
+    /// What the webhooks of this write are asked with; `None` where there are none.
+    fn attributes<'b>(
+        &self,
+        admission: Option<&'b Admission>,
+        namespace: &'b str,
+        name: &'b str,
+        operation: Operation,
+    ) -> Option<Attributes<'b>>
+    where
+        Self: 'b,
+    {
+        let attributes = Attributes {
+            server: self.server,
+            admission: admission?,
+            resource: self.resource,
+            version: self.version,
+            kind: None,
+            namespace,
+            name,
+            operation,
+            dry_run: self.dry_run,
+        };
+        attributes.any().then_some(attributes)
+    }
+
+    /// Refuses a creation in a namespace that is missing or going, before any webhook hears of it.
+    fn namespace_takes(&self, namespace: &str, new: &Value) -> ApiResult<()> {
+        let (key, value) = (Key::of(new), new.clone());
+        let rehearsed =
+            self.server
+                .store
+                .rehearse(&self.resource.table, &key, Change::Create { value });
+        match rehearsed {
+            Err(error @ (CommitError::NamespaceMissing | CommitError::NamespaceTerminating)) => {
+                Err(self.refusal(error, &key, namespace))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a new object changed by webhooks. They see what was sent, with what decoding fills in; what creation sets
+    /// comes after them.
+    async fn mutate_new(
+        &mut self,
+        attributes: &Attributes<'_>,
+        sent: &Value,
+        prepared: Value,
+        now: &str,
+    ) -> ApiResult<Value> {
+        let mut seen = sent.clone();
+        strategy::wipe_system_fields(&mut seen);
+        strategy::defaults(self.resource, self.version, &mut seen);
+        meta::carry(&prepared, &mut seen, "managedFields");
+        let changed = attributes
+            .mutate(Some(&seen), None, &mut self.warnings)
+            .await?;
+        let Some(changed) = changed else {
+            return Ok(prepared);
+        };
+        let mut new = self.refit(changed, &seen)?;
+        if meta::namespace(&new) != meta::namespace(&seen) {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if meta::name(&new).is_empty() {
+            meta::carry(&prepared, &mut new, "name");
+        }
+        let address = "spec.clusterIP";
+        if self.resource.kind == "Service"
+            && meta::field_text(&new, address).is_empty()
+            && let Some(allocated) = meta::field(&prepared, address)
+        {
+            meta::set_field(&mut new, address, allocated.clone());
+        }
+        let uid = meta::uid(&prepared);
+        strategy::prepare_create(self.resource, self.version, &mut new, uid, now);
+        self.server.allocate(self.resource, &mut new);
+        self.fill_in(&mut new);
+        Ok(new)
+    }
+
+    /// Decodes what webhooks made of an object: without field validation, and never with unreadable managedFields.
+    fn refit(&mut self, mut object: Value, seen: &Value) -> ApiResult<Value> {
+        let unknown = std::mem::replace(&mut self.unknown, Unknown::Ignore);
+        object["kind"] = seen["kind"].clone();
+        let fits = self.fit_type(&mut object);
+        self.unknown = unknown;
+        fits.map_err(|e| ApiError::internal(e.message()))?;
+        if let Some(problem) = ssa::managed_fields_problem(&object) {
+            meta::carry(seen, &mut object, "managedFields");
+            self.warnings.push(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {problem}"
+            ));
+        }
+        Ok(object)
     }
 
     /// resourceVersion and uid in the new object are conditions on the old one.
