@@ -43,7 +43,7 @@ pub fn refresh(seen: &Scene, journal: &mut Journal, now: Timestamp) {
             _ => look.during(vm, state, done),
         };
         let stopping = phase == Phase::Stopping;
-        let arrived = phase == Phase::Running && state.is_past_flip();
+        let arrived = state.is_past_flip() && phase == look.end();
         FailoverVmStatus {
             vm_name: vm.name.clone(),
             vm_namespace: vm.namespace.clone(),
@@ -69,6 +69,21 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
+    /// Whether the group shall be stopped: its VMs are promoted and not started.
+    fn stays_stopped(&self) -> bool {
+        let group = self.seen.group.as_ref();
+        group.is_some_and(|g| g.spec.desired_state == DesiredState::Stopped)
+    }
+
+    /// The phase in which a VM has arrived on the target.
+    fn end(&self) -> Phase {
+        if self.stays_stopped() {
+            Phase::Promoted
+        } else {
+            Phase::Running
+        }
+    }
+
     fn during(&self, vm: &VmRef, state: State, done: bool) -> (Phase, Option<String>) {
         let (source, target) = (&self.seen.source, &self.seen.target);
         match state {
@@ -88,7 +103,13 @@ impl Look<'_> {
                 }
             },
             // Once it was seen running on the target, the failover of this VM is done.
-            _ if state.is_past_flip() && done => (Phase::Running, None),
+            _ if state.is_past_flip() && done => (self.end(), None),
+            State::StartingOnTarget | State::RunningPostHooks | State::Completed
+                if self.stays_stopped() =>
+            {
+                let message = "stays stopped, as desiredState of the group says";
+                (Phase::Promoted, Some(message.into()))
+            }
             State::StartingOnTarget | State::RunningPostHooks | State::Completed => {
                 match state_of(&self.target, target, vm) {
                     Some(CurrentState::Running) => (Phase::Running, None),
@@ -121,6 +142,7 @@ impl Look<'_> {
         let state = state_of(&self.target, target, vm);
         match phase {
             Phase::Pending | Phase::Running => (phase, message),
+            Phase::Promoted if self.stays_stopped() => (phase, message),
             _ if state == Some(CurrentState::Running) => (Phase::Running, said(state, target)),
             _ => (Phase::Failed, message),
         }
