@@ -8,6 +8,7 @@ pub(crate) mod builtin;
 pub(crate) mod convert;
 pub(crate) mod crd;
 pub(crate) mod discovery;
+pub(crate) mod duplicates;
 pub(crate) mod error;
 pub(crate) mod fault;
 pub(crate) mod gc;

@@ -134,6 +134,8 @@ impl Server {
             manager: "kube-controller-manager",
             dry_run: false,
             unknown: Unknown::Ignore,
+            strict: Default::default(),
+            patch_text: None,
             warnings: Vec::new(),
             admission: None,
         }

@@ -22,6 +22,7 @@ use tower::BoxError;
 
 use crate::admission::{Admission, Attributes, Kind, Operation, UPPER_BOUND};
 use crate::auth::User;
+use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
 use crate::log::LogEntry;
 use crate::negotiate::{self, Form};
@@ -84,6 +85,10 @@ pub(crate) struct Call {
     pub changed: bool,
     /// Texts for Warning headers.
     pub warnings: Vec<String>,
+    /// What stands twice in the body.
+    pub strict: Strict,
+    /// How a refused patch is shown, where that is not the patched object.
+    pub patch_text: Option<String>,
     /// When a write has taken too long.
     deadline: Instant,
 }
@@ -107,6 +112,8 @@ impl Call {
             form: self.form,
             changed: false,
             warnings: Vec::new(),
+            strict: Strict::default(),
+            patch_text: None,
             deadline: self.deadline,
         }
     }
@@ -281,6 +288,8 @@ async fn answer(
         form,
         changed: false,
         warnings: Vec::new(),
+        strict: Strict::default(),
+        patch_text: None,
         deadline: Instant::now() + UPPER_BOUND,
     };
     if write {

@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use super::write::{Managed, Next, Unknown, Writer, Written};
 use super::{Call, Reply, read};
 use crate::admission::Admission;
+use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
 use crate::schema::{FieldError, FieldErrorKind};
 use crate::store::Key;
 use crate::strategy::Endpoint;
-use crate::{access, body, crd, meta, negotiate, patch, ssa};
+use crate::{access, body, crd, duplicates, meta, negotiate, patch, ssa};
 
 /// Media types of patches, in the order error texts list them.
 const PATCHES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
@@ -68,6 +69,15 @@ fn unknown(call: &Call, patch: bool) -> ApiResult<Unknown> {
     }
 }
 
+/// What field validation finds in the body of an object.
+fn strict(call: &Call) -> ApiResult<Strict> {
+    if unknown(call, false)? == Unknown::Ignore {
+        return Ok(Strict::default());
+    }
+    let content = negotiate::content_type(&call.headers);
+    Ok(Strict::of(&content, &call.body))
+}
+
 /// What to write.
 pub(crate) enum Write<'w> {
     Create {
@@ -99,6 +109,7 @@ pub(crate) async fn run_admitted(
     let manager = call.manager();
     let (server, resource) = (call.server.clone(), call.resource.clone());
     call.warnings.extend(call.version().deprecated.clone());
+    let strict = std::mem::take(&mut call.strict);
     let mut writer = Writer {
         server: &server,
         resource: &resource,
@@ -106,6 +117,8 @@ pub(crate) async fn run_admitted(
         manager: &manager,
         dry_run: call.query.get("dryRun") == Some("All"),
         unknown: unknown(call, patch)?,
+        strict,
+        patch_text: call.patch_text.clone(),
         warnings: Vec::new(),
         admission,
     };
@@ -142,6 +155,7 @@ pub(crate) async fn create(call: &mut Call) -> ApiResult<Reply> {
         return Err(ApiError::method_not_allowed());
     }
     let object = decode(call)?;
+    call.strict = strict(call)?;
     let write = Write::Create {
         object,
         namespace: &namespace,
@@ -153,6 +167,7 @@ pub(crate) async fn create(call: &mut Call) -> ApiResult<Reply> {
 
 pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let object = decode(call)?;
+    call.strict = strict(call)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
     if !meta::name(&object).is_empty() && meta::name(&object) != key.name {
         let message = format!(
@@ -228,6 +243,12 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
     if kind != "application/json-patch+json" && !body.is_object() {
         return Err(ApiError::bad_request("the patch is not an object"));
     }
+    if unknown(call, true)? != Unknown::Ignore {
+        call.strict.json = duplicates::in_json(&call.body);
+    }
+    if kind == "application/strategic-merge-patch+json" {
+        call.patch_text = Some(go_text(&body));
+    }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let object_kind = call.resource.kind.clone();
     let mut next = move |old: &Value| -> ApiResult<Value> {
@@ -274,6 +295,27 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
     Ok(reply(call, 200, &written))
 }
 
+/// A value the way Go prints it (`%+v`).
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let items: Vec<String> = list.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let mut entries: Vec<String> = map
+                .iter()
+                .map(|(k, v)| format!("{k}:{}", go_text(v)))
+                .collect();
+            entries.sort();
+            format!("map[{}]", entries.join(" "))
+        }
+        other => other.to_string(),
+    }
+}
+
 fn patch_error(error: patch::PatchError) -> ApiError {
     match error.code() {
         400 => ApiError::bad_request(error.message),
@@ -301,6 +343,19 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         return Err(ApiError::new(422, "Invalid", message));
     }
     let mut applied = body::yaml(&call.body)?;
+    let validation = unknown(call, true)?;
+    let strict = match validation {
+        Unknown::Ignore => Strict::default(),
+        _ => Strict::of_yaml(&call.body),
+    };
+    match (validation, strict.yaml_error()) {
+        (Unknown::Refuse { .. }, Some(error)) => {
+            return Err(ApiError::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {error}"
+            )));
+        }
+        _ => call.warnings.extend(strict.yaml),
+    }
     for field in ["kind", "apiVersion"] {
         if applied
             .get(field)

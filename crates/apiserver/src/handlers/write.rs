@@ -9,8 +9,10 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 
 use crate::admission::{Admission, Attributes, Operation};
+use crate::body::Strict;
 use crate::convert;
 use crate::crd;
+use crate::duplicates::Duplicates;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
 use crate::names;
@@ -50,6 +52,10 @@ pub(crate) struct Writer<'a> {
     pub manager: &'a str,
     pub dry_run: bool,
     pub unknown: Unknown,
+    /// What stands twice in the body; reported with the first object that is decoded.
+    pub strict: Strict,
+    /// How a refused patch is shown, where that is not the patched object.
+    pub patch_text: Option<String>,
     /// Texts for Warning headers.
     pub warnings: Vec<String>,
     /// Who has the write admitted; `None` for what the server does by itself.
@@ -428,6 +434,12 @@ impl Writer<'_> {
         if let Some(problem) = names::metadata_type_problem(object).or(problem) {
             return Err(self.undecodable(&problem));
         }
+        let strict = std::mem::take(&mut self.strict);
+        let shown = match (self.unknown, &self.patch_text) {
+            (Unknown::Refuse { patch: true }, Some(text)) => text.clone(),
+            (Unknown::Refuse { patch: true }, None) => object.to_string(),
+            _ => String::new(),
+        };
         let dropped = match &version.structural {
             Some(schema) => schema.prune(object),
             None => {
@@ -440,34 +452,38 @@ impl Writer<'_> {
                 unknown
             }
         };
-        if !dropped.is_empty() {
-            let fields: Vec<String> = dropped
-                .iter()
-                .map(|f| format!("unknown field \"{f}\""))
-                .collect();
-            match self.unknown {
-                Unknown::Ignore => {}
-                Unknown::Warn => self.warnings.extend(
-                    fields
-                        .into_iter()
-                        .filter(|f| !self.warnings.contains(f))
-                        .collect::<Vec<_>>(),
-                ),
-                Unknown::Refuse { patch } => {
-                    let message = format!("strict decoding error: {}", fields.join(", "));
-                    return Err(if patch {
-                        ApiError::new(
-                            422,
-                            "Invalid",
-                            format!(" \"\" is invalid: patch: Invalid value: {message}"),
-                        )
-                    } else {
-                        self.undecodable(&message)
-                    });
-                }
+        let mut problems: Vec<String> = match self.unknown {
+            Unknown::Refuse { .. } => strict.yaml_error().into_iter().collect(),
+            Unknown::Warn => strict.yaml.clone(),
+            Unknown::Ignore => return Ok(()),
+        };
+        let unknown = dropped.iter().map(|f| format!("unknown field \"{f}\""));
+        if version.structural.is_some() {
+            problems.extend(strict.json.problems());
+            problems.extend(unknown);
+        } else {
+            problems.extend(in_order(&strict.json, &dropped));
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        match self.unknown {
+            Unknown::Ignore => Ok(()),
+            Unknown::Warn => {
+                self.warnings.extend(problems);
+                Ok(())
+            }
+            Unknown::Refuse { patch } => {
+                let message = format!("strict decoding error: {}", problems.join(", "));
+                Err(if patch {
+                    let message =
+                        format!(" \"\" is invalid: patch: Invalid value: {shown:?}: {message}");
+                    ApiError::new(422, "Invalid", message)
+                } else {
+                    self.undecodable(&message)
+                })
             }
         }
-        Ok(())
     }
 
     fn undecodable(&self, why: &str) -> ApiError {
@@ -519,6 +535,36 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+/// Problems of a body of a built-in kind in the order of its fields: its decoder meets both kinds as it goes, and does
+/// not look into fields it does not know.
+fn in_order(duplicates: &Duplicates, unknown: &[String]) -> Vec<String> {
+    let inside = |path: &str| {
+        unknown.iter().any(|u| {
+            let rest = path.strip_prefix(u.as_str());
+            rest.is_some_and(|r| r.is_empty() || r.starts_with(['.', '[']))
+        })
+    };
+    let twice = duplicates.paths.iter().filter(|p| !inside(p));
+    let mut found: Vec<(usize, String)> = twice
+        .map(|p| {
+            let last = duplicates.order.iter().rposition(|o| o == p);
+            (
+                last.unwrap_or(usize::MAX),
+                format!("duplicate field \"{p}\""),
+            )
+        })
+        .collect();
+    found.extend(unknown.iter().map(|p| {
+        let first = duplicates.order.iter().position(|o| o == p);
+        (
+            first.unwrap_or(usize::MAX),
+            format!("unknown field \"{p}\""),
+        )
+    }));
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, problem)| problem).collect()
 }
 
 /// Whether nothing holds a deleting object any more.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should stop.
 
+mod admission;
 mod controllers;
 mod crud;
 mod custom;
