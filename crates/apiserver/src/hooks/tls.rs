@@ -21,8 +21,12 @@ pub(super) async fn send(
     address: &str,
     host: &str,
     roots: &[u8],
-    request: Request<Full<Bytes>>,
+    mut request: Request<Full<Bytes>>,
 ) -> Result<Response<Bytes>, String> {
+    // HTTP/1.1 names the path alone; the host stands in its header.
+    if let Some(path) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = path.into();
+    }
     let mut trusted = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(roots).flatten() {
         // What is no certificate is trusted by nobody; the call then fails on the unknown authority.
