@@ -22,6 +22,7 @@ pub(crate) mod names;
 pub(crate) mod negotiate;
 pub(crate) mod openapi;
 pub(crate) mod patch;
+pub(crate) mod peer;
 pub(crate) mod protobuf;
 pub(crate) mod rbac;
 pub(crate) mod registry;

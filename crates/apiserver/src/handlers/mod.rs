@@ -26,6 +26,7 @@ use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
 use crate::log::LogEntry;
 use crate::negotiate::{self, Form};
+use crate::peer::Peer;
 use crate::registry::{ResourceInfo, VersionInfo};
 use crate::request::{Query, Target};
 use crate::server::Server;
@@ -195,6 +196,7 @@ pub(crate) async fn handle(
     parts: &Parts,
     body: Result<Bytes, ApiError>,
     token: Option<&str>,
+    peer: &Peer,
 ) -> Reply {
     let mut entry = LogEntry {
         index: 0,
@@ -211,7 +213,7 @@ pub(crate) async fn handle(
         manager: String::new(),
         user_agent: user_agent(&parts.headers).to_owned(),
     };
-    let reply = match answer(server, parts, body, token, &mut entry).await {
+    let reply = match answer(server, parts, body, token, peer, &mut entry).await {
         Ok(reply) => reply,
         Err(error) => Reply {
             warnings: error.warnings.clone(),
@@ -229,9 +231,10 @@ async fn answer(
     parts: &Parts,
     body: Result<Bytes, ApiError>,
     token: Option<&str>,
+    peer: &Peer,
     entry: &mut LogEntry,
 ) -> ApiResult<Reply> {
-    let user = access::authenticate(server, &parts.headers, token)?;
+    let user = access::authenticate(server, &parts.headers, token, peer)?;
     entry.user = user.name.clone();
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let Some(mut target) = Target::parse(parts.uri.path()) else {

@@ -710,3 +710,80 @@ async fn fields_that_stand_twice_are_reported_and_the_last_one_counts() {
         " \"\" is invalid: patch: Invalid value: \"map[data:map[a:2]]\": strict decoding error: duplicate field \"data.a\""
     );
 }
+
+#[tokio::test]
+async fn a_client_certificate_is_a_user_and_its_organizations_are_groups() {
+    use rcgen::{
+        CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    };
+    let authority = || {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let (trusted, other) = (authority(), authority());
+    let server = ApiServer::new(farshore_apiserver::Options {
+        rbac: true,
+        ..Default::default()
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let (tls, ca) = Tls::self_signed(&["127.0.0.1"]).unwrap();
+    let tls = tls.with_client_ca(&trusted.pem()).unwrap();
+    let (serving, stop) = (server.clone(), CancellationToken::new());
+    tokio::spawn(async move { serving.serve_tls(listener, tls, stop).await });
+
+    let encode = |text: String| base64::Engine::encode(&base64::prelude::BASE64_STANDARD, text);
+    let user = |issuer: &CertifiedIssuer<'static, KeyPair>, group: &str| {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
+        params.distinguished_name.push(DnType::CommonName, "jane");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, issuer).unwrap();
+        json!({"client-certificate-data": encode(cert.pem()), "client-key-data": encode(key.serialize_pem())})
+    };
+    let api = |user: Value| {
+        let kubeconfig = json!({
+            "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority-data": encode(ca.clone())}}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
+        });
+        async move {
+            let kubeconfig = serde_json::from_value(kubeconfig).unwrap();
+            let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+                .await
+                .unwrap();
+            Api::<k8s_openapi::api::core::v1::ConfigMap>::default_namespaced(
+                Client::try_from(config).unwrap(),
+            )
+        }
+    };
+    let list = Default::default();
+    api(user(&trusted, "system:masters"))
+        .await
+        .list(&list)
+        .await
+        .unwrap();
+    let refused = api(user(&trusted, "interns")).await.list(&list).await;
+    assert_eq!(
+        crate::support::message(refused),
+        "configmaps is forbidden: User \"jane\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"default\""
+    );
+    assert_eq!(
+        crate::support::code(api(user(&other, "system:masters")).await.list(&list).await),
+        401
+    );
+    api(json!({"token": server.admin_token()}))
+        .await
+        .list(&list)
+        .await
+        .unwrap();
+    assert_eq!(
+        crate::support::code(api(json!({})).await.list(&list).await),
+        403
+    );
+}
