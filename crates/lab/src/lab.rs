@@ -105,6 +105,7 @@ impl Lab {
                 now: Arc::new(move || clock.now()),
                 seed: options.seed.wrapping_add(index as u64),
                 rbac: true,
+                ..Options::default()
             });
             server.spawn(shutdown.clone());
             let endpoint = expose(name, &server, options.dir.is_some(), &shutdown).await?;
