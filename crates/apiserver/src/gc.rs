@@ -1,5 +1,5 @@
-//! The server's own controllers: owner garbage collection, namespace and CRD deletion, default ServiceAccounts, and the
-//! end of old events.
+//! The server's own controllers: owner garbage collection, namespace and CRD deletion, default ServiceAccounts,
+//! aggregated ClusterRoles, and the end of old events.
 //!
 //! One loop over the store's events. Whatever it deletes comes back as an event, so every step is small and the loop
 //! ends where the world is in order.
@@ -18,6 +18,7 @@ use crate::error::ApiResult;
 use crate::handlers::delete::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::handlers::write::Managed;
 use crate::meta;
+use crate::rbac;
 use crate::registry::ResourceInfo;
 use crate::server::Server;
 use crate::store::{Event, EventKind, Key, NAMESPACES, Stored};
@@ -25,6 +26,7 @@ use crate::strategy::Endpoint;
 
 const SERVICE_ACCOUNTS: &str = "serviceaccounts";
 const EVENTS: &str = "events";
+const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 /// How long an event is kept after its last write, as in Kubernetes.
 const EVENT_LIFETIME: Duration = Duration::from_secs(3600);
 /// What a webhook holds back is tried again after 1 s, 2 s, 4 s, … up to 2^6 s.
@@ -52,6 +54,7 @@ enum Who {
     Collector,
     Namespaces,
     Accounts,
+    Roles,
     /// Deletes what nobody is asked about.
     Nobody,
 }
@@ -62,6 +65,7 @@ impl Who {
             Self::Collector => "generic-garbage-collector",
             Self::Namespaces => "namespace-controller",
             Self::Accounts => "service-account-controller",
+            Self::Roles => "clusterrole-aggregation-controller",
             Self::Nobody => return None,
         };
         Some(Admission {
@@ -96,6 +100,7 @@ pub(crate) async fn run(server: Arc<Server>) {
     for (place, object) in present {
         collector.present(&place, &object, true).await;
     }
+    collector.aggregate().await;
     loop {
         let fading = collector.fading.first().map(|(at, ..)| *at);
         let due = collector.due.first().map(|(at, _)| *at);
@@ -117,6 +122,9 @@ pub(crate) async fn run(server: Arc<Server>) {
 impl Collector {
     async fn take(&mut self, event: &Event) {
         let place = (event.table.clone(), Key::of(&event.object.value));
+        if &*place.0 == CLUSTER_ROLES {
+            self.aggregate().await;
+        }
         match event.kind {
             EventKind::Deleted => {
                 self.index(&place, None);
@@ -223,6 +231,26 @@ impl Collector {
         }
     }
 
+    /// Writes the rules of aggregated ClusterRoles.
+    async fn aggregate(&mut self) {
+        let roles = self.server.store.list(CLUSTER_ROLES, None).objects;
+        let all: Vec<&Value> = roles.iter().map(|r| &r.value).collect();
+        for role in &all {
+            if rbac::rules_to_write(role, &all).is_none() {
+                continue;
+            }
+            let place = (Arc::from(CLUSTER_ROLES), Key::of(role));
+            // The other roles may be read as they are now: any change to them comes back as an event.
+            let write = |object: &mut Value| {
+                if let Some(rules) = rbac::rules_to_write(object, &all) {
+                    object["rules"] = Value::Array(rules);
+                }
+            };
+            self.update(Who::Roles, &place, Endpoint::Main, &write)
+                .await;
+        }
+    }
+
     /// Deletes the events whose time has come.
     async fn fade(&mut self) {
         while self
@@ -295,6 +323,9 @@ impl Collector {
         };
         let server = self.server.clone();
         let mut writer = server.writer(&resource);
+        if let Who::Roles = who {
+            writer.manager = "clusterrole-aggregation-controller";
+        }
         writer.admission = who.admission(json!({})).map(|admission| Admission {
             subresource: match endpoint {
                 Endpoint::Main => String::new(),
@@ -357,6 +388,9 @@ impl Collector {
                 continue;
             };
             self.present(&place, &stored, true).await;
+            if &*place.0 == CLUSTER_ROLES {
+                self.aggregate().await;
+            }
             let namespace = &place.1.namespace;
             let home = self.server.store.get(NAMESPACES, &Key::new("", namespace));
             if home.is_some_and(|n| meta::is_deleting(&n.value)) {
