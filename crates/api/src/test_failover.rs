@@ -1,5 +1,5 @@
 //! TestFailover: isolated copies of a group's VMs on the standby side [S1]. The kind is served;
-//! nothing acts on it yet, and its manager says so in a condition.
+//! nothing acts on it yet, so that its status stays empty.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};

@@ -1,7 +1,7 @@
 //! What must hold before anything is stopped. A planned failover needs both sides and equal disks.
 
-use farshore_api::conditions::failover as reason;
 use farshore_api::conditions::group as group_condition;
+use farshore_api::conditions::{failover as reason, request as condition};
 use farshore_api::drbd::{ConnectionState, ReplicationState};
 use farshore_api::drbd_resource::DRBDVolumeStatusEntry;
 use farshore_api::failover_request::FailoverType;
@@ -169,7 +169,11 @@ fn protected(seen: &Scene) -> Option<Obstacle> {
                 Some(phase) => phase.as_str(),
                 None => "without phase",
             };
-            bad.push(format!("ProtectionRequest {name} ({phase})"));
+            let conditions = member.status.as_ref().map_or(&[][..], |s| &s.conditions);
+            let why = conditions::get(conditions, condition::PROTECTED)
+                .filter(|c| c.status != "True" && c.reason != phase)
+                .map_or(String::new(), |c| format!(", {}", c.reason));
+            bad.push(format!("ProtectionRequest {name} ({phase}{why})"));
         }
     }
     if seen.members.is_empty() && bad.is_empty() {

@@ -16,6 +16,7 @@ pub mod resource;
 pub mod roles;
 mod scene;
 mod settled;
+mod standby;
 #[cfg(test)]
 mod tests;
 mod unprotect;
