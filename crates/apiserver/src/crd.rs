@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 
+use crate::conversion::{self, Webhook};
 use crate::handlers::write::{Managed, Writer, at_once};
 use crate::kinds;
 use crate::meta;
@@ -67,6 +68,7 @@ pub(crate) fn defaults(crd: &mut Value) {
     if meta::field(crd, "spec.conversion").is_none_or(Value::is_null) {
         meta::set_field(crd, "spec.conversion", json!({"strategy": "None"}));
     }
+    conversion::defaults(crd);
     let storage = storage_version(crd).to_owned();
     let mut stored = strings(crd, "status.storedVersions");
     if !storage.is_empty() && !stored.contains(&storage) {
@@ -117,14 +119,7 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
             ));
         }
     }
-    if text(crd, "spec.conversion.strategy") == "Webhook" {
-        let detail = "this server does not call conversion webhooks; use None";
-        errors.push(FieldError::invalid(
-            "spec.conversion.strategy",
-            json!("Webhook"),
-            detail,
-        ));
-    }
+    conversion::validate(crd, &mut errors);
     validate_versions(crd, &mut errors);
     if let Some(old) = old {
         for field in [
@@ -393,6 +388,7 @@ fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
         versions: served,
         storage_version: storage_version(crd).into(),
         table: meta::name(crd).into(),
+        conversion: Webhook::of(crd),
         origin: Origin::Crd {
             uid: meta::uid(crd).into(),
             generation: meta::generation(crd),

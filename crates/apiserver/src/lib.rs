@@ -5,6 +5,7 @@ pub(crate) mod admission;
 pub(crate) mod auth;
 pub(crate) mod body;
 pub(crate) mod builtin;
+pub(crate) mod conversion;
 pub(crate) mod convert;
 pub(crate) mod crd;
 pub(crate) mod discovery;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::conversion::Webhook;
 use crate::schema::Structural;
 use crate::table::Column;
 
@@ -37,6 +38,8 @@ pub struct ResourceInfo {
     pub storage_version: String,
     /// Name of the table in the store. Two resources with one table are two faces of the same objects.
     pub table: String,
+    /// The webhook that converts between the versions, where their names are not all that differs.
+    pub conversion: Option<Webhook>,
     /// Built into the server, or defined by a CustomResourceDefinition.
     pub origin: Origin,
     /// Field by field behaviour where kinds differ.

@@ -116,7 +116,7 @@ impl Hook {
 
 impl Attributes<'_> {
     /// How a webhook is called for this request; `None` where it is not.
-    pub(super) fn invocation(
+    pub(super) async fn invocation(
         &self,
         hook: &Hook,
         object: Option<&Value>,
@@ -134,8 +134,8 @@ impl Attributes<'_> {
         if hook.conditions.is_empty() {
             return Ok(Some(invocation));
         }
-        let convert = |o: Option<&Value>| o.map(|o| self.converted(&invocation, o));
-        let (object, old) = (convert(object), convert(old));
+        let object = self.converted_or_none(&invocation, object).await?;
+        let old = self.converted_or_none(&invocation, old).await?;
         // The request as it was sent: match conditions see no uid, and no converted kind.
         let request = self.request(&Invocation::default(), "", None, None);
         match conditions::hold(&hook.conditions, object.as_ref(), old.as_ref(), &request) {

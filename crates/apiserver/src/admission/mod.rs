@@ -16,11 +16,12 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-pub(crate) use config::{defaults, validate};
+pub(crate) use config::{client, defaults, validate};
 use hook::{Hook, Invocation};
 use review::Answer;
 
 use crate::auth::User;
+use crate::conversion;
 use crate::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::hooks;
@@ -167,7 +168,8 @@ impl Attributes<'_> {
         let mut again = BTreeSet::new();
         for round in 0..2 {
             for (index, hook) in hooks.iter().enumerate() {
-                let Some(invocation) = self.invocation(hook, current.as_ref(), old)? else {
+                let invocation = self.invocation(hook, current.as_ref(), old).await?;
+                let Some(invocation) = invocation else {
                     continue;
                 };
                 if round == 1 && !again.contains(&index) {
@@ -208,7 +210,7 @@ impl Attributes<'_> {
         let hooks = hook::validating(self.server);
         let mut calls = Vec::new();
         for hook in &hooks {
-            if let Some(invocation) = self.invocation(hook, object, old)? {
+            if let Some(invocation) = self.invocation(hook, object, old).await? {
                 calls.push(async move {
                     let answer = self.ask(hook, &invocation, false, object, old).await;
                     (hook, answer)
@@ -297,7 +299,10 @@ impl Attributes<'_> {
                 answer.patch_type
             )));
         }
-        let seen = self.converted(invocation, object);
+        let seen = self
+            .converted(invocation, object)
+            .await
+            .map_err(Failure::Ends)?;
         let mut patched = seen.clone();
         patch::json_patch(&mut patched, &ops).map_err(|e| match e.kind {
             patch::PatchErrorKind::Malformed => undecodable(e.message),
@@ -311,10 +316,19 @@ impl Attributes<'_> {
                 "the patched object is not an object",
             )));
         }
+        if invocation.version.is_some() {
+            let back = Invocation {
+                group: Some(self.resource.group.clone()),
+                version: Some(self.version.name.clone()),
+            };
+            patched = self
+                .converted(&back, &patched)
+                .await
+                .map_err(Failure::Ends)?;
+        }
         if self.kind.is_none() {
             strategy::defaults(self.resource, self.version, &mut patched);
         }
-        patched["apiVersion"] = object["apiVersion"].clone();
         Ok(Some(patched))
     }
 
@@ -337,8 +351,10 @@ impl Attributes<'_> {
             Failure::Calling("could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)".into())
         })?;
         let uid = self.server.ident.uid();
-        let convert = |object: Option<&Value>| object.map(|o| self.converted(invocation, o));
-        let request = self.request(invocation, &uid, convert(object), convert(old));
+        let object = self.converted_or_none(invocation, object).await;
+        let old = self.converted_or_none(invocation, old).await;
+        let (object, old) = (object.map_err(Failure::Ends)?, old.map_err(Failure::Ends)?);
+        let request = self.request(invocation, &uid, object, old);
         let api_version = format!("admission.k8s.io/{version}");
         let review =
             json!({"kind": "AdmissionReview", "apiVersion": api_version, "request": request});
@@ -347,7 +363,7 @@ impl Attributes<'_> {
             .deadline
             .saturating_duration_since(Instant::now());
         let limit = hook.timeout.min(left);
-        let answer = hooks::post(self.server, &hook.client, &review, limit, true)
+        let answer = hooks::post(self.server, &hook.client, &review, limit)
             .await
             .map_err(|why| Failure::Calling(format!("failed to call webhook: {why}")))?;
         Answer::read(&answer, &uid, version, mutating)
@@ -355,17 +371,30 @@ impl Attributes<'_> {
     }
 
     /// The object in the version that a webhook asked for.
-    fn converted(&self, invocation: &Invocation, object: &Value) -> Value {
+    async fn converted(&self, invocation: &Invocation, object: &Value) -> ApiResult<Value> {
         let mut object = object.clone();
-        if let Some(version) = &invocation.version {
-            convert::rewrite(
-                self.resource,
-                invocation.group.as_deref(),
-                version,
-                &mut object,
-            );
+        let Some(version) = &invocation.version else {
+            return Ok(object);
+        };
+        if self.kind.is_some() {
+            return Ok(object);
         }
-        object
+        if self.resource.conversion.is_some() {
+            return conversion::object(self.server, self.resource, version, object).await;
+        }
+        convert::rewrite(invocation.group.as_deref(), version, &mut object);
+        Ok(object)
+    }
+
+    async fn converted_or_none(
+        &self,
+        invocation: &Invocation,
+        object: Option<&Value>,
+    ) -> ApiResult<Option<Value>> {
+        match object {
+            Some(object) => self.converted(invocation, object).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     fn request(

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::write;
 use crate::admission::{Admission, Attributes, Operation};
+use crate::conversion;
 use crate::convert;
 use crate::crd;
 use crate::error::{ApiError, ApiResult};
@@ -198,7 +199,8 @@ pub(crate) async fn delete(
             }
         };
         if let Some(attributes) = &attributes {
-            let old = convert::view(resource, attributes.version, &stored);
+            let shown = conversion::fetch(server, resource, attributes.version, &stored).await?;
+            let old = convert::view(resource, attributes.version, &shown);
             attributes.mutate(None, Some(&old), warnings).await?;
             attributes.validate(None, Some(&old), warnings).await?;
         }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::delete::{self, DeleteOptions, Deleted};
 use super::{Call, Reply, read};
 use crate::admission::Admission;
+use crate::conversion;
 use crate::error::{ApiError, ApiResult};
 use crate::store::Key;
 use crate::{body, negotiate};
@@ -46,14 +47,14 @@ pub(crate) async fn one(call: &mut Call) -> ApiResult<Reply> {
         Deleted::Gone(object) => {
             call.changed = !options.dry_run;
             if delete::returns_object(&call.resource) {
-                Reply::bytes(200, read::show(call, &object))
+                Reply::bytes(200, read::shown(call, &object).await?)
             } else {
                 Reply::json(200, &delete::success(&call.resource, &object.value))
             }
         }
         Deleted::Waiting(object, changed) => {
             call.changed = changed;
-            Reply::bytes(200, read::show(call, &object))
+            Reply::bytes(200, read::shown(call, &object).await?)
         }
     })
 }
@@ -89,6 +90,7 @@ pub(crate) async fn collection(call: &mut Call) -> ApiResult<Reply> {
             Err(error) => return Err(error),
         }
     }
+    let gone = conversion::fetch_all(&call.server, &call.resource, call.version(), gone).await?;
     let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
     Ok(Reply::bytes(200, read::shape(call, &metadata, &gone)))
 }

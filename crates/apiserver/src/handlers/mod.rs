@@ -368,9 +368,9 @@ async fn main_endpoint(call: &mut Call, verb: &str) -> ApiResult<Reply> {
         return subresource::review(call).await;
     }
     match verb {
-        "get" => read::get(call),
-        "list" => read::list(call),
-        "watch" => watch::watch(call),
+        "get" => read::get(call).await,
+        "list" => read::list(call).await,
+        "watch" => watch::watch(call).await,
         "create" => modify::create(call).await,
         "update" => modify::replace(call, crate::strategy::Endpoint::Main).await,
         "patch" => modify::patch(call, crate::strategy::Endpoint::Main).await,

@@ -145,8 +145,11 @@ pub(crate) async fn run_admitted(
     Ok(written)
 }
 
-fn reply(call: &Call, code: u16, written: &Written) -> Reply {
-    Reply::bytes(code, read::show(call, &written.object))
+async fn reply(call: &Call, code: u16, written: &Written) -> ApiResult<Reply> {
+    Ok(Reply::bytes(
+        code,
+        read::shown(call, &written.object).await?,
+    ))
 }
 
 pub(crate) async fn create(call: &mut Call) -> ApiResult<Reply> {
@@ -162,7 +165,7 @@ pub(crate) async fn create(call: &mut Call) -> ApiResult<Reply> {
         managed: Managed::Track,
     };
     let written = run(call, false, write).await?;
-    Ok(reply(call, 201, &written))
+    reply(call, 201, &written).await
 }
 
 pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
@@ -195,7 +198,7 @@ pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Re
             managed: Managed::Track,
         };
         let written = run(call, false, write).await?;
-        return Ok(reply(call, 201, &written));
+        return reply(call, 201, &written).await;
     }
     if exists && !unconditional && meta::resource_version(&object).is_empty() {
         // Kubernetes prints the missing version as a Go number.
@@ -215,7 +218,7 @@ pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Re
         next: &mut |_| Ok(object.clone()),
     };
     let written = run(call, false, write).await?;
-    Ok(reply(call, 200, &written))
+    reply(call, 200, &written).await
 }
 
 pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
@@ -292,7 +295,7 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
         next: &mut next,
     };
     let written = run(call, true, write).await?;
-    Ok(reply(call, 200, &written))
+    reply(call, 200, &written).await
 }
 
 /// A value the way Go prints it (`%+v`).
@@ -433,7 +436,7 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
             };
             match run(call, true, write).await {
                 Err(error) if error.is_not_found_of(&call.resource) => continue,
-                written => return Ok(reply(call, 200, &written?)),
+                written => return reply(call, 200, &written?).await,
             }
         }
         if endpoint != Endpoint::Main {
@@ -451,7 +454,7 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         };
         match run(call, true, write).await {
             Err(error) if error.is_already_exists() => {}
-            written => return Ok(reply(call, 201, &written?)),
+            written => return reply(call, 201, &written?).await,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Subresources other than status: scale, finalize, token, binding, eviction; and reviews.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -10,6 +11,7 @@ use super::write::Managed;
 use super::{Call, Reply, read};
 use crate::admission::{Kind, Operation};
 use crate::auth::{Grant, User};
+use crate::conversion;
 use crate::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
@@ -51,7 +53,7 @@ pub(crate) async fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
         return Err(ApiError::method_not_allowed());
     }
     match (name.as_str(), verb) {
-        ("status", "get") => read::get(call),
+        ("status", "get") => read::get(call).await,
         ("status", "update") => modify::replace(call, Endpoint::Status).await,
         ("status", "patch") => modify::patch(call, Endpoint::Status).await,
         ("finalize", _) => modify::replace(call, Endpoint::Finalize).await,
@@ -138,7 +140,7 @@ pub(crate) async fn review(call: &mut Call) -> ApiResult<Reply> {
 async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
     if verb == "get" {
         let stored = read::find(call)?;
-        return Ok(Reply::json(200, &scale_of(call, &stored, paths)));
+        return Ok(Reply::json(200, &scale_of(call, &stored, paths).await?));
     }
     let content = negotiate::content_type(&call.headers);
     let key = Key::new(&call.target.namespace, &call.target.name);
@@ -146,7 +148,7 @@ async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Rep
     let admission = call.admission();
     loop {
         let stored = read::find(call)?;
-        let old = scale_of(call, &stored, paths);
+        let old = scale_of(call, &stored, paths).await?;
         let mut wanted = next_scale(call, verb, &content, &old)?;
         let given = verb == "update" && !meta::resource_version(&wanted).is_empty()
             || meta::resource_version(&wanted) != meta::resource_version(&old);
@@ -191,7 +193,10 @@ async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Rep
             Err(error) if error.code == 409 && !given => {}
             written => {
                 let written = written?;
-                return Ok(Reply::json(200, &scale_of(call, &written.object, paths)));
+                return Ok(Reply::json(
+                    200,
+                    &scale_of(call, &written.object, paths).await?,
+                ));
             }
         }
     }
@@ -218,8 +223,9 @@ fn next_scale(call: &Call, verb: &str, content: &str, old: &Value) -> ApiResult<
     Ok(wanted)
 }
 
-fn scale_of(call: &Call, stored: &Stored, paths: &ScalePaths) -> Value {
-    let object = convert::view(&call.resource, call.version(), stored);
+async fn scale_of(call: &Call, stored: &Arc<Stored>, paths: &ScalePaths) -> ApiResult<Value> {
+    let shown = conversion::fetch(&call.server, &call.resource, call.version(), stored).await?;
+    let object = convert::view(&call.resource, call.version(), &shown);
     let number = |path: &str| {
         meta::field(&object, path)
             .and_then(Value::as_i64)
@@ -245,7 +251,9 @@ fn scale_of(call: &Call, stored: &Stored, paths: &ScalePaths) -> Value {
             metadata[field] = value.clone();
         }
     }
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": number(&paths.spec_replicas)}, "status": status})
+    Ok(
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": number(&paths.spec_replicas)}, "status": status}),
+    )
 }
 
 /// A label selector in the syntax of query parameters.

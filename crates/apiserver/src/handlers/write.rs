@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{Admission, Attributes, Operation};
 use crate::body::Strict;
+use crate::conversion;
 use crate::convert;
 use crate::crd;
 use crate::duplicates::Duplicates;
@@ -175,7 +176,7 @@ impl Writer<'_> {
                     .validate(Some(&new), None, &mut self.warnings)
                     .await?;
             }
-            let new = convert::to_storage(self.resource, new);
+            let new = self.to_storage(new).await?;
             let key = Key::of(&new);
             match self.commit(&key, Change::Create { value: new }) {
                 Err(CommitError::Exists) if generated && attempt < 8 => attempt += 1,
@@ -224,7 +225,8 @@ impl Writer<'_> {
         stored: &Arc<Stored>,
         next: Next<'_>,
     ) -> ApiResult<Option<Written>> {
-        let old = convert::view(self.resource, self.version, stored);
+        let shown = conversion::fetch(self.server, self.resource, self.version, stored).await?;
+        let old = convert::view(self.resource, self.version, &shown);
         let mut new = next(&old)?;
         self.fit_type(&mut new)?;
         self.preconditions(&new, &old, key)?;
@@ -286,7 +288,7 @@ impl Writer<'_> {
             }));
         }
         let released = meta::is_deleting(&new) && releases(&new);
-        let value = convert::to_storage(self.resource, new);
+        let value = self.to_storage(new).await?;
         let change = if released {
             Change::Delete {
                 expected: stored.revision,
@@ -306,6 +308,13 @@ impl Writer<'_> {
             Err(CommitError::Stale) => Ok(None),
             Err(error) => Err(self.refusal(error, key, &key.namespace)),
         }
+    }
+
+    async fn to_storage(&self, object: Value) -> ApiResult<Value> {
+        let (server, resource) = (self.server, self.resource);
+        let object =
+            conversion::object(server, resource, &resource.storage_version, object).await?;
+        Ok(convert::to_storage(resource, object))
     }
 
     /// What the webhooks of this write are asked with; `None` where there are none.

@@ -158,21 +158,15 @@ impl Destination {
     }
 }
 
-/// Posts a review to the webhook of a `clientConfig` and returns the review it answers with. The limit is told to the
-/// webhook where `tell` is set. The error is the end of a sentence that begins with which webhook was called.
+/// Posts a review to the webhook of a `clientConfig` and returns the review it answers with. The error is the end of a sentence that begins with which webhook was called.
 pub(crate) async fn post(
     server: &Server,
     config: &Value,
     review: &Value,
     limit: Duration,
-    tell: bool,
 ) -> Result<Value, String> {
     let to = Destination::of(config)?;
-    let query = if tell {
-        format!("?timeout={}s", limit.as_millis().div_ceil(1000))
-    } else {
-        String::new()
-    };
+    let query = format!("?timeout={}s", limit.as_millis().div_ceil(1000));
     let url = format!("{}{query}", to.url);
     let call = exchange(server, &to, &query, review);
     let response = match tokio::time::timeout(limit, call).await {

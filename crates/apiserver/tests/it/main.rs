@@ -4,6 +4,7 @@
 
 mod admission;
 mod controllers;
+mod conversion;
 mod crud;
 mod custom;
 mod hooks;
