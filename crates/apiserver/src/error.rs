@@ -14,8 +14,6 @@ pub(crate) struct ApiError {
     reason: Cow<'static, str>,
     message: String,
     details: Map<String, Value>,
-    /// Texts for Warning headers, which come with a refusal too.
-    pub warnings: Vec<String>,
     /// A list `continue` token offered with an expired one.
     continue_token: Option<String>,
 }
@@ -29,7 +27,6 @@ impl ApiError {
             reason: Cow::Borrowed(reason),
             message: message.into(),
             details: Map::new(),
-            warnings: Vec::new(),
             continue_token: None,
         }
     }
@@ -44,7 +41,6 @@ impl ApiError {
             reason: Cow::Owned(text("reason").to_owned()),
             message: text("message").to_owned(),
             details: details.cloned().unwrap_or_default(),
-            warnings: Vec::new(),
             continue_token: None,
         }
     }

@@ -1,5 +1,6 @@
 //! From a request to a reply: authentication, routing, authorization, dispatch, request log.
 
+mod admitted;
 pub(crate) mod delete;
 mod delete_requests;
 mod modify;
@@ -213,13 +214,13 @@ pub(crate) async fn handle(
         manager: String::new(),
         user_agent: user_agent(&parts.headers).to_owned(),
     };
-    let reply = match answer(server, parts, body, token, peer, &mut entry).await {
-        Ok(reply) => reply,
-        Err(error) => Reply {
-            warnings: error.warnings.clone(),
-            ..Reply::json(error.code, &error.status())
-        },
-    };
+    let mut warnings = Vec::new();
+    let answer = answer(server, parts, body, token, peer, &mut entry, &mut warnings).await;
+    let mut reply = answer.unwrap_or_else(|error| Reply::json(error.code, &error.status()));
+    // A refusal has its warnings, too.
+    let mut seen = BTreeSet::new();
+    warnings.retain(|w| seen.insert(w.clone()));
+    reply.warnings = warnings;
     entry.code = reply.code;
     entry.revision = server.store.revision();
     server.log.push(entry);
@@ -233,6 +234,7 @@ async fn answer(
     token: Option<&str>,
     peer: &Peer,
     entry: &mut LogEntry,
+    warnings: &mut Vec<String>,
 ) -> ApiResult<Reply> {
     let user = access::authenticate(server, &parts.headers, token, peer)?;
     entry.user = user.name.clone();
@@ -305,14 +307,9 @@ async fn answer(
             ));
         }
     }
-    let mut reply = within(&mut call, verb).await;
+    let reply = within(&mut call, verb).await;
     entry.changed = call.changed;
-    let mut seen = BTreeSet::new();
-    call.warnings.retain(|w| seen.insert(w.clone()));
-    match &mut reply {
-        Ok(reply) => reply.warnings = call.warnings,
-        Err(error) => error.warnings = call.warnings,
-    }
+    *warnings = call.warnings;
     if entry.name.is_empty()
         && verb == "create"
         && let Ok(Reply {

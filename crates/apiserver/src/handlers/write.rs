@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-use crate::admission::{Admission, Attributes, Operation};
+use crate::admission::{Admission, Operation};
 use crate::body::Strict;
 use crate::conversion;
 use crate::convert;
@@ -317,104 +317,6 @@ impl Writer<'_> {
         Ok(convert::to_storage(resource, object))
     }
 
-    /// What the webhooks of this write are asked with; `None` where there are none.
-    fn attributes<'b>(
-        &self,
-        admission: Option<&'b Admission>,
-        namespace: &'b str,
-        name: &'b str,
-        operation: Operation,
-    ) -> Option<Attributes<'b>>
-    where
-        Self: 'b,
-    {
-        let attributes = Attributes {
-            server: self.server,
-            admission: admission?,
-            resource: self.resource,
-            version: self.version,
-            kind: None,
-            namespace,
-            name,
-            operation,
-            dry_run: self.dry_run,
-        };
-        attributes.any().then_some(attributes)
-    }
-
-    /// Refuses a creation in a namespace that is missing or going, before any webhook hears of it.
-    fn namespace_takes(&self, namespace: &str, new: &Value) -> ApiResult<()> {
-        let (key, value) = (Key::of(new), new.clone());
-        let rehearsed =
-            self.server
-                .store
-                .rehearse(&self.resource.table, &key, Change::Create { value });
-        match rehearsed {
-            Err(error @ (CommitError::NamespaceMissing | CommitError::NamespaceTerminating)) => {
-                Err(self.refusal(error, &key, namespace))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Has a new object changed by webhooks. They see what was sent, with what decoding fills in; what creation sets
-    /// comes after them.
-    async fn mutate_new(
-        &mut self,
-        attributes: &Attributes<'_>,
-        sent: &Value,
-        prepared: Value,
-        now: &str,
-    ) -> ApiResult<Value> {
-        let mut seen = sent.clone();
-        strategy::wipe_system_fields(&mut seen);
-        strategy::defaults(self.resource, self.version, &mut seen);
-        meta::carry(&prepared, &mut seen, "managedFields");
-        let changed = attributes
-            .mutate(Some(&seen), None, &mut self.warnings)
-            .await?;
-        let Some(changed) = changed else {
-            return Ok(prepared);
-        };
-        let mut new = self.refit(changed, &seen)?;
-        if meta::namespace(&new) != meta::namespace(&seen) {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        if meta::name(&new).is_empty() {
-            meta::carry(&prepared, &mut new, "name");
-        }
-        let address = "spec.clusterIP";
-        if self.resource.kind == "Service"
-            && meta::field_text(&new, address).is_empty()
-            && let Some(allocated) = meta::field(&prepared, address)
-        {
-            meta::set_field(&mut new, address, allocated.clone());
-        }
-        let uid = meta::uid(&prepared);
-        strategy::prepare_create(self.resource, self.version, &mut new, uid, now);
-        self.server.allocate(self.resource, &mut new);
-        self.fill_in(&mut new);
-        Ok(new)
-    }
-
-    /// Decodes what webhooks made of an object: without field validation, and never with unreadable managedFields.
-    fn refit(&mut self, mut object: Value, seen: &Value) -> ApiResult<Value> {
-        let unknown = std::mem::replace(&mut self.unknown, Unknown::Ignore);
-        object["kind"] = seen["kind"].clone();
-        let fits = self.fit_type(&mut object);
-        self.unknown = unknown;
-        fits.map_err(|e| ApiError::internal(e.message()))?;
-        if let Some(problem) = ssa::managed_fields_problem(&object) {
-            meta::carry(seen, &mut object, "managedFields");
-            self.warnings.push(format!(
-                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {problem}"
-            ));
-        }
-        Ok(object)
-    }
-
     /// resourceVersion and uid in the new object are conditions on the old one.
     fn preconditions(&self, new: &Value, old: &Value, key: &Key) -> ApiResult<()> {
         let (sent, is) = (meta::uid(new), meta::uid(old));
@@ -433,7 +335,7 @@ impl Writer<'_> {
 
     /// What decoding into the kind's type would do: types of built-in kinds are checked, fields that the schema does
     /// not know are dropped, and reported or refused.
-    fn fit_type(&mut self, object: &mut Value) -> ApiResult<()> {
+    pub(super) fn fit_type(&mut self, object: &mut Value) -> ApiResult<()> {
         let (resource, version) = (self.resource, self.version);
         let problem = if version.structural.is_none() {
             openapi::type_problem(&resource.group, &version.name, &resource.kind, object)
@@ -503,7 +405,7 @@ impl Writer<'_> {
     }
 
     /// Defaults of a custom resource.
-    fn fill_in(&self, object: &mut Value) {
+    pub(super) fn fill_in(&self, object: &mut Value) {
         if let Some(schema) = &self.version.structural {
             schema.default(object);
         }
@@ -527,7 +429,7 @@ impl Writer<'_> {
         store.commit(table, key, self.schema_generation(), change)
     }
 
-    fn refusal(&self, error: CommitError, key: &Key, namespace: &str) -> ApiError {
+    pub(super) fn refusal(&self, error: CommitError, key: &Key, namespace: &str) -> ApiError {
         match error {
             CommitError::Exists => ApiError::already_exists(self.resource, &key.name),
             CommitError::Stale => ApiError::modified(self.resource, &key.name),

@@ -168,7 +168,8 @@ async fn an_admission_webhook_gets_the_version_it_asks_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conversion_that_breaks_the_rules_fails_the_request_and_says_why() {
-    let failures: [(fn(&mut Value), &str); 5] = [
+    type Break = fn(&mut Value);
+    let failures: [(Break, &str); 5] = [
         (
             |r| r["result"] = json!({"status": "Failure", "message": "cannot"}),
             "failed: cannot",
