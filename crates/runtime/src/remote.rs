@@ -57,7 +57,7 @@ struct Cached {
 pub enum RemoteError {
     /// No such Secret.
     #[error(
-        "Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=…`"
+        "Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=<file> --dry-run=client -o yaml | kubectl apply -f -`"
     )]
     SecretNotFound {
         /// Namespace of the Secret.
