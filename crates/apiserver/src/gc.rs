@@ -26,6 +26,8 @@ use crate::strategy::Endpoint;
 
 const SERVICE_ACCOUNTS: &str = "serviceaccounts";
 const EVENTS: &str = "events";
+/// Condition of a namespace whose content is held back.
+const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
 const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 /// How long an event is kept after its last write, as in Kubernetes.
 const EVENT_LIFETIME: Duration = Duration::from_secs(3600);
@@ -46,6 +48,8 @@ struct Collector {
     /// What webhooks refused to have changed: when to try again, and how often it was refused.
     due: BTreeSet<(Instant, Place)>,
     refused: BTreeMap<Place, u32>,
+    /// namespace → why some of its content could not be deleted
+    stuck: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A controller of the server, as webhooks know it.
@@ -87,6 +91,7 @@ pub(crate) async fn run(server: Arc<Server>) {
         fading: BTreeSet::new(),
         due: BTreeSet::new(),
         refused: BTreeMap::new(),
+        stuck: BTreeMap::new(),
     };
     // The index first: whether an object is somebody's dependent must be known before anything is judged.
     let mut present = Vec::new();
@@ -354,6 +359,9 @@ impl Collector {
     fn note(&mut self, place: &Place, done: ApiResult<()>) {
         match done {
             Err(error) if !matches!(error.code, 404 | 409) => {
+                if let Some(why) = self.stuck.get_mut(&place.1.namespace) {
+                    why.insert(error.message().to_owned());
+                }
                 tracing::debug!(
                     table = &*place.0,
                     name = place.1.name,
@@ -543,6 +551,7 @@ impl Collector {
     }
 
     async fn clean_namespace(&mut self, namespace: &str) {
+        self.stuck.insert(namespace.to_owned(), BTreeSet::new());
         for (table, object) in self.server.store.in_namespace(namespace) {
             if !meta::is_deleting(&object.value) {
                 let place = (table, Key::of(&object.value));
@@ -559,10 +568,13 @@ impl Collector {
         let left = self.server.store.in_namespace(namespace);
         if !left.is_empty() {
             let now = meta::rfc3339(self.server.now());
-            let conditions = namespace_conditions(&left);
+            let stuck = self.stuck.get(namespace).cloned().unwrap_or_default();
+            let conditions = namespace_conditions(&left, &stuck);
             let tell = |object: &mut Value| {
                 for (kind, holds, message) in &conditions {
                     let reason = match (*kind, *holds) {
+                        (CONTENT_FAILURE, false) => "ContentDeleted",
+                        (CONTENT_FAILURE, true) => "ContentDeletionFailed",
                         (_, false) => "ContentRemoved",
                         ("NamespaceFinalizersRemaining", true) => "SomeFinalizersRemain",
                         (_, true) => "SomeResourcesRemain",
@@ -574,6 +586,7 @@ impl Collector {
                 .await;
             return;
         }
+        self.stuck.remove(namespace);
         let release = |object: &mut Value| meta::set_field(object, "spec.finalizers", json!([]));
         self.update(Who::Namespaces, &place, Endpoint::Finalize, &release)
             .await;
@@ -596,7 +609,20 @@ impl Collector {
 }
 
 /// What is left in a namespace, and which finalizers hold it, in the words of Kubernetes.
-fn namespace_conditions(left: &[(Arc<str>, Arc<Stored>)]) -> [(&'static str, bool, String); 2] {
+fn namespace_conditions(
+    left: &[(Arc<str>, Arc<Stored>)],
+    stuck: &BTreeSet<String>,
+) -> [(&'static str, bool, String); 3] {
+    let failure = if stuck.is_empty() {
+        "All content successfully deleted, may be waiting on finalization".to_owned()
+    } else {
+        let why: Vec<&str> = stuck.iter().map(String::as_str).collect();
+        format!(
+            "Failed to delete all resource types, {} remaining: {}",
+            stuck.len(),
+            why.join(", ")
+        )
+    };
     let mut tables: BTreeMap<&str, usize> = BTreeMap::new();
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
     for (table, object) in left {
@@ -622,6 +648,7 @@ fn namespace_conditions(left: &[(Arc<str>, Arc<Stored>)]) -> [(&'static str, boo
         )
     };
     [
+        (CONTENT_FAILURE, !stuck.is_empty(), failure),
         (
             "NamespaceContentRemaining",
             true,

@@ -677,3 +677,23 @@ async fn a_deletion_cannot_be_mutated() {
         )
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_of_a_webhook_that_does_not_fit_is_an_internal_error() {
+    let world = world();
+    world.hook("m.hooks.svc", |_| {
+        patch(json!([{"op": "add", "path": "/metadata/annotations/x", "value": "y"}]))
+    });
+    let hook = webhook("m", "", "configmaps", json!({"failurePolicy": "Ignore"}));
+    world.configure(MUTATING, "m", json!([hook])).await;
+    let (code, body, _) = world
+        .send(Method::POST, MAPS, JSON, map("a", json!({})))
+        .await;
+    assert_eq!(
+        (code, message(&body)),
+        (
+            500,
+            "Internal error occurred: add operation does not apply: doc is missing path: \"/metadata/annotations/x\": missing value"
+        )
+    );
+}

@@ -390,6 +390,23 @@ async fn the_servers_own_controllers_are_admitted_and_try_again() {
             .1["status"]["phase"],
         "Terminating"
     );
+    let (_, going, _) = world
+        .send(Method::GET, "/api/v1/namespaces/going", JSON, json!({}))
+        .await;
+    let conditions = going["status"]["conditions"].as_array().unwrap();
+    let failure = conditions
+        .iter()
+        .find(|c| c["type"] == "NamespaceDeletionContentFailure")
+        .unwrap();
+    assert_eq!(
+        (&failure["status"], &failure["message"]),
+        (
+            &json!("True"),
+            &json!(
+                "Failed to delete all resource types, 1 remaining: admission webhook \"v.example.com\" denied the request without explanation"
+            )
+        )
+    );
     let seen = world.seen.take();
     assert!(seen.len() > 2, "it was tried again: {}", seen.len());
     assert_eq!(
