@@ -11,7 +11,9 @@ use farshore_core::Seen;
 use farshore_core::failover::{Side, decide};
 use serde_json::{Value, json};
 
-use super::world::{FINALIZER, NAMESPACE, UID, World, at, set_role, time, told, told_in_short};
+use super::world::{
+    FINALIZER, NAMESPACE, UID, World, at, complain, set_role, time, told, told_in_short,
+};
 
 fn hook(on_failure: Option<&str>) -> Value {
     json!({"name": "quiesce", "namespace": "ops", "timeoutSeconds": 30, "onFailure": on_failure, "jobTemplate": {
@@ -485,6 +487,10 @@ fn cases() -> Vec<(&'static str, World)> {
         flipped(w);
         told(&mut w.seen.target, DesiredState::Running);
         World::report(&mut w.seen.target, CurrentState::Mixed);
+        complain(
+            &mut w.seen.target,
+            "Unschedulable: no node has enough memory",
+        );
     });
     case(
         "starting_is_done",

@@ -403,6 +403,15 @@ pub fn set_role(side: &mut Side, role: Role) {
     }
 }
 
+/// The mirror says of its first VM why it does not run.
+pub fn complain(side: &mut Side, why: &str) {
+    let Seen::Present(mirror) = &mut side.mirror else {
+        panic!("no mirror to complain")
+    };
+    let status = mirror.status.as_mut().unwrap();
+    status.vms[0].message = Some(why.into());
+}
+
 pub fn mirror_status(current: CurrentState, generation: Option<i64>) -> ProtectionGroupStatus {
     from(json!({
         "currentState": current, "observedGeneration": generation,
