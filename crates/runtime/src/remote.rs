@@ -20,9 +20,6 @@ use crate::{ConnectError, Connector, Process};
 
 /// How long a look at another cluster may take before it counts as not answered.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(5);
-/// How long a cluster may take to say who it is, before its new credential is used unseen; whatever
-/// is asked of a silent cluster next fails anyway.
-const IDENTITY_LIMIT: Duration = Duration::from_secs(2);
 /// How long a watch on another cluster lasts before it is begun again: so long does a cluster that
 /// went silent go unnoticed.
 const WATCH_SECONDS: u32 = 30;
