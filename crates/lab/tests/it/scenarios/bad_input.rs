@@ -362,7 +362,5 @@ async fn a_spec_that_is_done_cannot_be_changed() {
     let edited = requests
         .patch("to-west", &PatchParams::default(), &edit)
         .await;
-    assert!(
-        super::refusal(edited.map_err(Into::into)).contains("FailoverRequest spec is immutable")
-    );
+    super::assert_rule(edited, "FailoverRequest spec is immutable");
 }

@@ -135,7 +135,7 @@ async fn the_failover_controller_never_writes_a_vm() {
         .await
         .unwrap();
     for cluster in CLUSTERS {
-        for entry in lab.cluster(cluster).server.request_log().entries() {
+        for entry in lab.cluster(cluster).server.requests() {
             let on_vm = entry.group == "kubevirt.io" && entry.is_write();
             assert!(!(on_vm && entry.manager == managers::FAILOVER), "{entry}");
         }
@@ -150,7 +150,7 @@ async fn the_sites_never_call_the_hub() {
         .fail_over("to-west", "shop", "west")
         .await
         .unwrap();
-    for entry in lab.cluster("hub").server.request_log().entries() {
+    for entry in lab.cluster("hub").server.requests() {
         let own = [
             "system:serviceaccount:site-recovery-system:",
             "system:serviceaccount:dr-metro:",
