@@ -326,7 +326,7 @@ async fn expose(
     if !listen {
         return Ok(Endpoint {
             inside: Some(server.clone()),
-dated: false,
+            dated: false,
             url: format!("https://{name}.lab"),
             authority: None,
         });
@@ -340,7 +340,7 @@ dated: false,
     tokio::spawn(async move { serving.serve_tls(listener, tls, shutdown).await });
     Ok(Endpoint {
         inside: Some(server.clone()),
-dated: false,
+        dated: false,
         url: format!("https://127.0.0.1:{port}"),
         authority: Some(authority),
     })

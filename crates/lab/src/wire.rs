@@ -14,7 +14,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tower::Layer;
 
-use crate::engine::without_rules;
+use crate::engine::without_news;
 use crate::fence::Fence;
 
 /// One cluster's API server as clients see it.
@@ -24,7 +24,7 @@ pub struct Endpoint {
     pub inside: Option<ApiServer>,
     /// Its URL in kubeconfigs.
     pub url: String,
-    /// Whether the server is too old for validation rules in definitions.
+    /// Whether the server is an old one, for which definitions are simplified.
     pub dated: bool,
     /// PEM of the authority that signed its certificate; `None` within the process.
     pub authority: Option<String>,
@@ -71,7 +71,7 @@ impl Wire {
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = ClientBuilder::try_from(config)?.with_layer(fence).build();
         Ok(if endpoint.dated {
-            without_rules(client)
+            without_news(client)
         } else {
             client
         })
@@ -93,7 +93,7 @@ impl Wire {
             let (fence, dated) = (fence.clone(), endpoints.values().any(|e| e.dated));
             return Connector::network_through(Arc::new(move |client| {
                 let client = fence.around(client);
-                if dated { without_rules(client) } else { client }
+                if dated { without_news(client) } else { client }
             }));
         }
         let (wire, fence) = (self.clone(), fence.clone());

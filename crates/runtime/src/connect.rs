@@ -81,7 +81,9 @@ impl Connector {
                 }),
             Kind::Network(wrap) => {
                 let client = network(text, user_agent).await?;
-                Ok(wrap.as_ref().map_or_else(|| client.clone(), |wrap| wrap(client.clone())))
+                Ok(wrap
+                    .as_ref()
+                    .map_or_else(|| client.clone(), |wrap| wrap(client.clone())))
             }
         }
     }

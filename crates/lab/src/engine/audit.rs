@@ -70,8 +70,14 @@ fn entry(event: &Value, index: u64, seen: &mut BTreeSet<String>) -> Option<LogEn
         user_agent,
     };
     if entry.is_write() {
-        entry.manager = manager(&text(&event["requestURI"]))
-            .unwrap_or_else(|| entry.user_agent.split('/').next().unwrap_or_default().into());
+        entry.manager = manager(&text(&event["requestURI"])).unwrap_or_else(|| {
+            entry
+                .user_agent
+                .split('/')
+                .next()
+                .unwrap_or_default()
+                .into()
+        });
         entry.changed = (200..300).contains(&entry.code) && changed(&event["responseObject"], seen);
         entry.revision = revision(&event["responseObject"]);
     }
@@ -132,11 +138,22 @@ mod tests {
     fn a_write_that_changed_nothing_is_told_from_one_that_did() {
         let log = [
             line("create", "/api/v1/namespaces/a/configmaps", "7"),
-            line("patch", "/api/v1/namespaces/a/configmaps/b?force=true&fieldManager=me", "7"),
-            line("patch", "/api/v1/namespaces/a/configmaps/b?fieldManager=me", "9"),
+            line(
+                "patch",
+                "/api/v1/namespaces/a/configmaps/b?force=true&fieldManager=me",
+                "7",
+            ),
+            line(
+                "patch",
+                "/api/v1/namespaces/a/configmaps/b?fieldManager=me",
+                "9",
+            ),
         ];
         let entries = read(&log.concat(), 0);
-        let told: Vec<_> = entries.iter().map(|e| (e.manager.as_str(), e.changed, e.revision)).collect();
+        let told: Vec<_> = entries
+            .iter()
+            .map(|e| (e.manager.as_str(), e.changed, e.revision))
+            .collect();
         assert_eq!(told, [("curl", true, 7), ("me", false, 7), ("me", true, 9)]);
     }
 

@@ -3,6 +3,9 @@
 //! Validation rules in CustomResourceDefinitions came with 1.23. An older server refuses a
 //! server-side apply that holds them ("field not declared in schema"), so they are taken out on the way;
 //! what they refuse is then refused by nobody there.
+//!
+//! `null` as a value of an `enum`, which a nullable field needs on newer servers, makes 1.20 refuse the
+//! whole definition for another reason ("per-version schemas may not all be set to identical values").
 
 use http::{Method, Request};
 use kube::Client;
@@ -12,8 +15,8 @@ use serde_json::Value;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const RULES: &str = "x-kubernetes-validations";
 
-/// The same client, without validation rules in the definitions that it writes.
-pub fn without_rules(client: Client) -> Client {
+/// The same client; the definitions that it writes hold nothing that 1.20 refuses.
+pub fn without_news(client: Client) -> Client {
     let namespace = client.default_namespace().to_string();
     let inner = tower::service_fn(move |request: Request<Body>| {
         let client = client.clone();
@@ -37,13 +40,19 @@ async fn strip(request: Request<Body>) -> kube::Result<Request<Body>> {
         return Ok(Request::from_parts(head, body.into()));
     };
     forget(&mut object);
-    Ok(Request::from_parts(head, object.to_string().into_bytes().into()))
+    Ok(Request::from_parts(
+        head,
+        object.to_string().into_bytes().into(),
+    ))
 }
 
 fn forget(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.remove(RULES);
+            if let Some(Value::Array(values)) = fields.get_mut("enum") {
+                values.retain(|value| !value.is_null());
+            }
             fields.values_mut().for_each(forget);
         }
         Value::Array(items) => items.iter_mut().for_each(forget),
@@ -56,10 +65,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_the_rules_are_taken_out() {
-        let body = r#"{"spec":{"versions":[{"schema":{"minItems":2,"x-kubernetes-validations":[{"rule":"true"}]}}]}}"#;
-        let request = Request::patch(DEFINITIONS).body(Body::from(body.as_bytes().to_vec())).unwrap();
-        let stripped = strip(request).await.unwrap().into_body().collect_bytes().await.unwrap();
-        assert_eq!(stripped, r#"{"spec":{"versions":[{"schema":{"minItems":2}}]}}"#);
+    async fn only_rules_and_nulls_of_enums_are_taken_out() {
+        let body = r#"{"spec":{"versions":[{"schema":{"enum":["a",null],"minItems":2,"x-kubernetes-validations":[{"rule":"true"}]}}]}}"#;
+        let request = Request::patch(DEFINITIONS)
+            .body(Body::from(body.as_bytes().to_vec()))
+            .unwrap();
+        let stripped = strip(request)
+            .await
+            .unwrap()
+            .into_body()
+            .collect_bytes()
+            .await
+            .unwrap();
+        assert_eq!(
+            stripped,
+            r#"{"spec":{"versions":[{"schema":{"enum":["a"],"minItems":2}}]}}"#
+        );
     }
 }

@@ -13,7 +13,7 @@ use farshore_apiserver::{ApiServer, LogEntry, Options};
 use farshore_runtime::Clock;
 use tokio_util::sync::CancellationToken;
 
-pub use dated::without_rules;
+pub use dated::without_news;
 pub use real::RealServer;
 
 /// Which API servers a lab has.

@@ -49,15 +49,24 @@ impl Assets {
     fn at(folder: Option<PathBuf>) -> anyhow::Result<Self> {
         const HINT: &str =
             "on Debian, `export KUBEBUILDER_ASSETS=$(hack/kube-assets)` provides them";
-        let folder = folder.filter(|f| !f.as_os_str().is_empty()).with_context(|| {
-            format!("the engine kube needs {ASSETS} to name a folder with {}; {HINT}", PROGRAMS.join(", "))
-        })?;
+        let folder = folder
+            .filter(|f| !f.as_os_str().is_empty())
+            .with_context(|| {
+                format!(
+                    "the engine kube needs {ASSETS} to name a folder with {}; {HINT}",
+                    PROGRAMS.join(", ")
+                )
+            })?;
         let missing: Vec<&str> = PROGRAMS
             .into_iter()
             .filter(|program| !folder.join(program).is_file())
             .collect();
         if !missing.is_empty() {
-            bail!("{ASSETS} names {}, where {} is missing; {HINT}", folder.display(), missing.join(", "));
+            bail!(
+                "{ASSETS} names {}, where {} is missing; {HINT}",
+                folder.display(),
+                missing.join(", ")
+            );
         }
         // The children run in folders of their own.
         let folder = folder
@@ -169,31 +178,68 @@ impl RealServer {
             "contexts": [{ "name": "own", "context": { "cluster": "own", "user": "own" } }],
         }).to_string())?;
 
-        server.spawn(assets, "etcd", &[
-            "--name=lab", "--data-dir=data", "--unsafe-no-fsync", "--logger=zap", "--log-level=warn",
-            // Sockets in the server's own folder: nobody else on the machine can read the store.
-            "--listen-client-urls=unix://client:0", "--advertise-client-urls=unix://client:0",
-            "--listen-peer-urls=unix://peer:0", "--initial-advertise-peer-urls=unix://peer:0",
-            "--initial-cluster=lab=unix://peer:0",
-        ])?;
-        server.reached("etcd", |dir| dir.join("client:0").exists()).await?;
-        server.spawn(assets, "kube-apiserver", &[
-            "--etcd-servers=unix://client:0", "--bind-address=127.0.0.1", &format!("--secure-port={own}"),
-            "--tls-cert-file=serving.pem", "--tls-private-key-file=serving.key", "--cert-dir=.",
-            "--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-account-key-file=accounts.pub", "--service-account-signing-key-file=accounts.key",
-            "--token-auth-file=tokens.csv", "--authorization-mode=RBAC", "--allow-privileged",
-            &format!("--disable-admission-plugins={WITHOUT_ADMISSION}"),
-            "--audit-policy-file=audit-policy.yaml", "--audit-log-path=audit.log",
-            "--audit-log-maxsize=1000", "--audit-log-maxbackup=1", "--profiling=false",
-        ])?;
+        server.spawn(
+            assets,
+            "etcd",
+            &[
+                "--name=lab",
+                "--data-dir=data",
+                "--unsafe-no-fsync",
+                "--logger=zap",
+                "--log-level=warn",
+                // Sockets in the server's own folder: nobody else on the machine can read the store.
+                "--listen-client-urls=unix://client:0",
+                "--advertise-client-urls=unix://client:0",
+                "--listen-peer-urls=unix://peer:0",
+                "--initial-advertise-peer-urls=unix://peer:0",
+                "--initial-cluster=lab=unix://peer:0",
+            ],
+        )?;
+        server
+            .reached("etcd", |dir| dir.join("client:0").exists())
+            .await?;
+        server.spawn(
+            assets,
+            "kube-apiserver",
+            &[
+                "--etcd-servers=unix://client:0",
+                "--bind-address=127.0.0.1",
+                &format!("--secure-port={own}"),
+                "--tls-cert-file=serving.pem",
+                "--tls-private-key-file=serving.key",
+                "--cert-dir=.",
+                "--service-cluster-ip-range=10.96.0.0/16",
+                "--endpoint-reconciler-type=none",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--service-account-key-file=accounts.pub",
+                "--service-account-signing-key-file=accounts.key",
+                "--token-auth-file=tokens.csv",
+                "--authorization-mode=RBAC",
+                "--allow-privileged",
+                &format!("--disable-admission-plugins={WITHOUT_ADMISSION}"),
+                "--audit-policy-file=audit-policy.yaml",
+                "--audit-log-path=audit.log",
+                "--audit-log-maxsize=1000",
+                "--audit-log-maxbackup=1",
+                "--profiling=false",
+            ],
+        )?;
         server.ready(own).await?;
-        server.spawn(assets, "kube-controller-manager", &[
-            "--kubeconfig=controllers.kubeconfig", &format!("--controllers={CONTROLLERS}"), "--leader-elect=false",
-            "--secure-port=0", "--port=0", "--service-account-private-key-file=accounts.key",
-            "--root-ca-file=authority.pem", "--kube-api-qps=200", "--kube-api-burst=400",
-        ])?;
+        server.spawn(
+            assets,
+            "kube-controller-manager",
+            &[
+                "--kubeconfig=controllers.kubeconfig",
+                &format!("--controllers={CONTROLLERS}"),
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--port=0",
+                "--service-account-private-key-file=accounts.key",
+                "--root-ca-file=authority.pem",
+                "--kube-api-qps=200",
+                "--kube-api-burst=400",
+            ],
+        )?;
         tokio::spawn(server.gate.clone().relay(listener, own, shutdown.clone()));
         Ok(server)
     }
@@ -315,8 +361,14 @@ impl RealServer {
     }
 
     fn authority_der(&self) -> anyhow::Result<Vec<u8>> {
-        let body: String = self.authority.lines().filter(|l| !l.starts_with("-----")).collect();
-        BASE64_STANDARD.decode(body).context("reading the authority")
+        let body: String = self
+            .authority
+            .lines()
+            .filter(|l| !l.starts_with("-----"))
+            .collect();
+        BASE64_STANDARD
+            .decode(body)
+            .context("reading the authority")
     }
 
     /// Fails if the newest process ended or the deadline passed, with the end of its log.
@@ -348,9 +400,16 @@ impl Drop for RealServer {
 /// Writes the serving certificate and the keys of ServiceAccount tokens; returns the authority.
 fn write_keys(dir: &Path) -> anyhow::Result<String> {
     let (tls, authority) = Tls::self_signed(&["127.0.0.1", "localhost", "kubernetes.default.svc"])?;
-    let chain: String = tls.cert.iter().map(|cert| pem("CERTIFICATE", cert)).collect();
+    let chain: String = tls
+        .cert
+        .iter()
+        .map(|cert| pem("CERTIFICATE", cert))
+        .collect();
     write(&dir.join("serving.pem"), &chain)?;
-    write(&dir.join("serving.key"), &pem("PRIVATE KEY", tls.key.secret_der()))?;
+    write(
+        &dir.join("serving.key"),
+        &pem("PRIVATE KEY", tls.key.secret_der()),
+    )?;
     write(&dir.join("authority.pem"), &authority)?;
     let accounts = rcgen::KeyPair::generate().context("making the key of ServiceAccount tokens")?;
     write(&dir.join("accounts.key"), &accounts.serialize_pem())?;
@@ -369,7 +428,10 @@ fn pem(label: &str, der: &[u8]) -> String {
         .chunks(64)
         .filter_map(|line| std::str::from_utf8(line).ok())
         .collect();
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        lines.join("\n")
+    )
 }
 
 fn token(clock: &Clock) -> anyhow::Result<String> {
@@ -399,11 +461,23 @@ mod tests {
 
     #[test]
     fn missing_programs_are_named_with_the_way_to_get_them() {
-        let unset = Assets::at(None).err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(unset.contains(ASSETS) && unset.contains("hack/kube-assets"), "{unset}");
+        let unset = Assets::at(None)
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default();
+        assert!(
+            unset.contains(ASSETS) && unset.contains("hack/kube-assets"),
+            "{unset}"
+        );
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("etcd"), "").unwrap();
-        let partial = Assets::at(Some(place.path().into())).err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(partial.contains("kube-apiserver, kube-controller-manager is missing"), "{partial}");
+        let partial = Assets::at(Some(place.path().into()))
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default();
+        assert!(
+            partial.contains("kube-apiserver, kube-controller-manager is missing"),
+            "{partial}"
+        );
     }
 }

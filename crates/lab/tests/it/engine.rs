@@ -96,7 +96,10 @@ fn without_the_programs_the_lab_says_where_to_get_them() {
     let mut said = String::new();
     up.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(!up.wait().unwrap().success());
-    assert!(said.contains("KUBEBUILDER_ASSETS") && said.contains("hack/kube-assets"), "{said}");
+    assert!(
+        said.contains("KUBEBUILDER_ASSETS") && said.contains("hack/kube-assets"),
+        "{said}"
+    );
     assert!(!dir.exists());
 }
 
@@ -108,8 +111,15 @@ fn a_stopped_lab_leaves_no_process_and_no_folder() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().canonicalize().unwrap().join("lab");
     let mut up = Up::start(&dir);
-    assert_eq!(processes_in(&dir).len(), 9, "three programs for each cluster");
-    assert_eq!(fault(&dir, &["slow", "east", "20"]).trim(), "the API server of east answers 20 ms late");
+    assert_eq!(
+        processes_in(&dir).len(),
+        9,
+        "three programs for each cluster"
+    );
+    assert_eq!(
+        fault(&dir, &["slow", "east", "20"]).trim(),
+        "the API server of east answers 20 ms late"
+    );
     assert_eq!(fault(&dir, &["east", "down"]).trim(), "site east is lost");
     assert_eq!(fault(&dir, &["east", "up"]).trim(), "site east is back");
     up.signal("-TERM");
