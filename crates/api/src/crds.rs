@@ -54,6 +54,27 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_becomes_a_label_or_a_namespace_is_limited_by_the_schema() {
+        let limited = [
+            "ProtectionZone",
+            "ProtectionRequest",
+            "ProtectionGroup",
+            "TestFailover",
+        ];
+        for crd in super::all() {
+            let kind = crd.spec.names.kind.clone();
+            let crd = serde_json::to_value(crd).unwrap();
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            let rules = schema["x-kubernetes-validations"].to_string();
+            assert_eq!(
+                rules.contains("self.metadata.name.size()"),
+                limited.contains(&kind.as_str()),
+                "{kind}: {rules}"
+            );
+        }
+    }
+
+    #[test]
     fn a_zone_takes_exactly_two_clusters() {
         let crd = serde_json::to_value(super::all().remove(0)).unwrap();
         let clusters = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]

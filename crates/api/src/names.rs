@@ -4,6 +4,23 @@ use sha2::{Digest, Sha256};
 
 use crate::VmRef;
 
+/// Most characters of a label's value (Kubernetes, "Labels and Selectors"). The names of
+/// ProtectionRequests, ProtectionGroups and TestFailovers are label values, so they have no more.
+pub const LABEL_LIMIT: usize = 63;
+/// Most characters of an object's name (Kubernetes, DNS-1123 subdomain).
+const NAME_LIMIT: usize = 253;
+const FRONTEND_SUFFIX: &str = "-drbd";
+
+/// Whether a name can be the value of a label.
+pub fn fits_label(name: &str) -> bool {
+    name.len() <= LABEL_LIMIT
+}
+
+/// Whether the frontend PVC of this PVC has a name that can be.
+pub fn has_frontend(pvc: &str) -> bool {
+    pvc.len() + FRONTEND_SUFFIX.len() <= NAME_LIMIT
+}
+
 /// First eight hex digits of SHA-256 over `<zone-namespace-uid>/<vm-namespace>/<vm-name>`.
 pub fn hash8(zone_namespace_uid: &str, vm: &VmRef) -> String {
     let digest = Sha256::digest(format!("{zone_namespace_uid}/{}/{}", vm.namespace, vm.name));
@@ -29,7 +46,7 @@ pub fn hash_of_resource(drbd_resource: &str) -> &str {
 
 /// PVC that the VM uses in place of `pvc`.
 pub fn frontend_pvc(pvc: &str) -> String {
-    format!("{pvc}-drbd")
+    format!("{pvc}{FRONTEND_SUFFIX}")
 }
 
 /// PV behind a frontend PVC: cluster-scoped, so it carries the namespace's share in the hash.
@@ -92,10 +109,21 @@ pub fn zone_namespace(zone: &str) -> String {
     format!("{}{zone}", crate::meta::ZONE_NAMESPACE_PREFIX)
 }
 
-/// Job of a hook: `stage` is `pre` or `post`.
+/// Job of a hook: `stage` is `pre` or `post`. A Job's name is a label of its pods; a longer name of
+/// the request is cut, and a hash of the whole keeps it from being the Job of another request.
 pub fn hook_job(failover_request: &str, stage: &str, index: usize) -> String {
-    let cut: String = failover_request.chars().take(50).collect();
-    format!("{cut}-{stage}-{index}")
+    const LONGEST: usize = 50;
+    if failover_request.len() <= LONGEST {
+        return format!("{failover_request}-{stage}-{index}");
+    }
+    let digest = Sha256::digest(failover_request);
+    let hash: String = digest.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    let cut: String = failover_request
+        .chars()
+        .take(LONGEST - 1 - hash.len())
+        .collect();
+    let cut = cut.trim_end_matches(['-', '.']);
+    format!("{cut}-{hash}-{stage}-{index}")
 }
 
 #[cfg(test)]
@@ -122,6 +150,15 @@ mod tests {
         let b = drbd_resource("uid", &vm(&"n".repeat(63), &"w".repeat(63)));
         assert!(a.len() <= 63 && b.len() <= 63);
         assert_ne!(a, b);
+    }
+
+    #[test]
+    fn two_failovers_whose_long_names_begin_alike_have_hooks_of_their_own() {
+        let job = |end: &str| hook_job(&format!("{}.-{end}", "f".repeat(40)), "post", 12);
+        let (a, b) = (job("monday-morning"), job("monday-evening"));
+        assert_ne!(a, b);
+        assert!(a.len() <= LABEL_LIMIT && !a.contains(".-"), "{a}");
+        assert_eq!(hook_job("shop-1", "pre", 0), "shop-1-pre-0");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::auth::{self, User};
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
+use crate::peer::Peer;
 use crate::rbac::{self, Attributes, Decision, Granted, Policy};
 use crate::request::Target;
 use crate::reviews::Identity;
@@ -25,13 +26,18 @@ const POLICY: [&str; 4] = [
 /// The audience of tokens that name none.
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
 
-/// The user behind a request: by bearer token, or anonymous; impersonation headers change it.
+/// The user behind a request: by client certificate, by bearer token, or anonymous; impersonation headers change it.
 pub(crate) fn authenticate(
     server: &Arc<Server>,
     headers: &HeaderMap,
     fallback: Option<&str>,
+    peer: &Peer,
 ) -> ApiResult<User> {
+    if let Peer::Known(user) = peer {
+        return impersonate(server, user.clone(), headers);
+    }
     let user = match auth::bearer(headers, fallback)? {
+        None if *peer == Peer::Refused => return Err(ApiError::unauthorized()),
         None => User::anonymous(),
         Some(token) => user_of(server, &token).ok_or_else(ApiError::unauthorized)?,
     };

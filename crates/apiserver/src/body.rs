@@ -3,8 +3,11 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
+use serde::de::IgnoredAny;
 use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
 
+use crate::duplicates::{self, Duplicates};
 use crate::error::{ApiError, ApiResult};
 use crate::protobuf;
 
@@ -71,6 +74,51 @@ pub(crate) fn yaml(body: &[u8]) -> ApiResult<Value> {
     }
     let text = std::str::from_utf8(body)
         .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
-    serde_saphyr::from_str(text)
+    // A key that stands twice is no error here: the last one counts, and field validation reports it.
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    serde_saphyr::from_str_with_options(text, options)
         .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))
+}
+
+/// What field validation has to say about a body before anybody knows its schema.
+#[derive(Debug, Default)]
+pub(crate) struct Strict {
+    /// Fields that stand twice in a JSON body.
+    pub json: Duplicates,
+    /// Keys that stand twice in a YAML body, as sentences.
+    pub yaml: Vec<String>,
+}
+
+impl Strict {
+    /// Looks at a body of an object.
+    pub fn of(content_type: &str, body: &[u8]) -> Self {
+        match content_type {
+            "application/yaml" => Self::of_yaml(body),
+            "application/vnd.kubernetes.protobuf" => Self::default(),
+            _ => Self {
+                json: duplicates::in_json(body),
+                yaml: Vec::new(),
+            },
+        }
+    }
+
+    /// Looks at a body that is read as YAML whatever it looks like.
+    pub fn of_yaml(body: &[u8]) -> Self {
+        // JSON without repeated fields is YAML without repeated keys, and is looked through faster.
+        let json =
+            body.first() == Some(&b'{') && serde_json::from_slice::<IgnoredAny>(body).is_ok();
+        if json && duplicates::in_json(body).paths.is_empty() {
+            return Self::default();
+        }
+        Self {
+            json: Duplicates::default(),
+            yaml: duplicates::in_yaml(&String::from_utf8_lossy(body)),
+        }
+    }
+
+    /// All YAML problems as the one error of the decoder.
+    pub fn yaml_error(&self) -> Option<String> {
+        let lines: Vec<String> = self.yaml.iter().map(|l| format!("  {l}")).collect();
+        (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n{}", lines.join("\n")))
+    }
 }

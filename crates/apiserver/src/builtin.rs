@@ -136,6 +136,7 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec, "failedJobsHistoryLimit", || json!(1));
         }
         ("apiextensions.k8s.io", _) => crate::crd::defaults(object),
+        ("admissionregistration.k8s.io", kind) => crate::admission::defaults(kind, object),
         _ => {}
     }
 }
@@ -337,6 +338,7 @@ pub(crate) fn validate(
             }
         }
         ("apiextensions.k8s.io", _) => errors.extend(crate::crd::validate(new, old)),
+        ("admissionregistration.k8s.io", _) => errors.extend(crate::admission::validate(new, old)),
         _ => {}
     }
 }

@@ -1,5 +1,7 @@
 //! Failures as `metav1.Status`, with the wording and reasons clients match on.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::registry::ResourceInfo;
@@ -9,7 +11,7 @@ use crate::schema::FieldError;
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     pub code: u16,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     details: Map<String, Value>,
     /// A list `continue` token offered with an expired one.
@@ -22,11 +24,35 @@ impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
+            reason: Cow::Borrowed(reason),
             message: message.into(),
             details: Map::new(),
             continue_token: None,
         }
+    }
+
+    /// A `Status` that somebody else made up.
+    pub fn from_status(status: &Value) -> Self {
+        let text = |field: &str| status.get(field).and_then(Value::as_str).unwrap_or("");
+        let code = status["code"].as_u64().and_then(|c| u16::try_from(c).ok());
+        let details = status.get("details").and_then(Value::as_object);
+        Self {
+            code: code.unwrap_or(500),
+            reason: Cow::Owned(text("reason").to_owned()),
+            message: text("message").to_owned(),
+            details: details.cloned().unwrap_or_default(),
+            continue_token: None,
+        }
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The request took too long.
+    pub fn timeout(message: &str) -> Self {
+        Self::new(504, "Timeout", format!("Timeout: {message}"))
     }
 
     fn of(mut self, info: &ResourceInfo, kind: &str, name: &str) -> Self {
@@ -64,6 +90,19 @@ impl ApiError {
             "NotFound",
             "the server could not find the requested resource",
         )
+    }
+
+    /// Whether it says that an object of this resource does not exist. A webhook's refusal may have any code.
+    pub fn is_not_found_of(&self, info: &ResourceInfo) -> bool {
+        self.reason == "NotFound"
+            && self.details.get("kind") == Some(&json!(info.plural))
+            && !self.message.starts_with("admission webhook")
+    }
+
+    /// Whether it says that the namespace takes no new content.
+    pub fn is_terminating(&self) -> bool {
+        let causes = self.details.get("causes").and_then(Value::as_array);
+        causes.is_some_and(|l| l.iter().any(|c| c["reason"] == "NamespaceTerminating"))
     }
 
     pub fn is_already_exists(&self) -> bool {
@@ -207,8 +246,11 @@ impl ApiError {
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !self.details.is_empty() {
             status["details"] = Value::Object(self.details.clone());
         } else if self.code == 404 {

@@ -229,6 +229,7 @@ fn resource(&(group, version, kind, plural, short_names, words): &Row) -> Resour
         }],
         storage_version: version.into(),
         table,
+        conversion: None,
         origin: Origin::Builtin,
         traits: Traits {
             generation: has("gen"),

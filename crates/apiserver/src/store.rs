@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::meta;
 
 /// Events kept per table before the oldest expire.
-const HISTORY: usize = 8192;
+const HISTORY: usize = 2048;
 /// Events a watcher may lag behind before it is cut off.
 const WATCH_BUFFER: usize = 16 * 1024;
 /// Table of Namespace objects; creations in namespaces check it.
@@ -59,6 +59,11 @@ impl Stored {
             schema,
             json: OnceLock::new(),
         })
+    }
+
+    /// A stored object as another version shows it.
+    pub fn shown(value: Value, stored: &Self) -> Arc<Self> {
+        Self::new(value, stored.revision, stored.schema)
     }
 
     /// The same object as if it stood at another revision.
@@ -254,6 +259,12 @@ impl Store {
         inner.revision = revision;
         inner.taps.retain(|t| t.send(event.clone()).is_ok());
         Ok(object)
+    }
+
+    /// Whether a table has no objects.
+    pub fn is_empty(&self, table: &str) -> bool {
+        let inner = self.lock();
+        inner.tables.get(table).is_none_or(|t| t.objects.is_empty())
     }
 
     /// The newest state of a table, optionally of one namespace.

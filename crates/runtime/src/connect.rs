@@ -69,7 +69,7 @@ impl Connector {
         user_agent: &str,
     ) -> Result<Client, ConnectError> {
         let text = std::str::from_utf8(kubeconfig)
-            .map_err(|_| ConnectError::Invalid("kubeconfig is not UTF-8 text; store it again with `kubectl create secret generic --from-file`".into()))?;
+            .map_err(|_| ConnectError::Invalid("kubeconfig is not UTF-8 text; store it again with `kubectl create secret generic <name> --from-file=kubeconfig=<file> --dry-run=client -o yaml | kubectl apply -f -`".into()))?;
         let context = Current::of(text)?;
         match &self.0 {
             Kind::InProcess(factory) => factory(&context.server, context.token.as_deref())
@@ -126,7 +126,7 @@ fn not_yaml(error: &serde_saphyr::Error) -> String {
         format!(" (line {}, column {})", at.line(), at.column())
     });
     format!(
-        "is not a kubeconfig in valid YAML{place}; store it again with `kubectl create secret generic --from-file`"
+        "is not a kubeconfig in valid YAML{place}; store it again with `kubectl create secret generic <name> --from-file=kubeconfig=<file> --dry-run=client -o yaml | kubectl apply -f -`"
     )
 }
 

@@ -1,7 +1,6 @@
 //! The workload clusters of a zone: clients from kubeconfig Secrets, looks that never hang.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,11 +12,11 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::ObjectList;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
-use crate::{ConnectError, Connector, Process, triggers};
+use crate::triggers::{self, Watched, Woken};
+use crate::{ConnectError, Connector, Process};
 
 /// How long a look at another cluster may take before it counts as not answered.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(5);
@@ -58,7 +57,7 @@ struct Cached {
 pub enum RemoteError {
     /// No such Secret.
     #[error(
-        "Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=…`"
+        "Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=<file> --dry-run=client -o yaml | kubectl apply -f -`"
     )]
     SecretNotFound {
         /// Namespace of the Secret.
@@ -278,19 +277,14 @@ fn silent(limit: Duration) -> String {
 
 /// Objects of `K` to reconcile whenever an object of a remote cluster changes, also when the
 /// cluster comes back. Reconnects for ever, with the credential of the day. Ends at `shutdown`.
-pub fn refs<K, W>(
+pub fn refs<K: Woken, W: Watched>(
     clusters: Clusters,
     cluster: ZoneCluster,
     api: impl Fn(Client) -> Api<W> + Clone + Send + Sync + 'static,
     watch: watcher::Config,
     map: impl Fn(&W) -> Vec<ObjectRef<K>> + Send + Sync + 'static,
     shutdown: CancellationToken,
-) -> BoxStream<'static, ObjectRef<K>>
-where
-    K: Resource + 'static,
-    K::DynamicType: Clone + PartialEq + Send + Sync,
-    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+) -> BoxStream<'static, ObjectRef<K>> {
     let connect = move || {
         let (clusters, cluster, api) = (clusters.clone(), cluster.clone(), api.clone());
         async move { clusters.client(&cluster).await.map(api) }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::write;
+use crate::admission::{Admission, Attributes, Operation};
+use crate::conversion;
+use crate::convert;
 use crate::crd;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
-use crate::registry::ResourceInfo;
+use crate::registry::{ResourceInfo, VersionInfo};
 use crate::request::Query;
 use crate::server::Server;
 use crate::store::{Change, CommitError, Key, Stored};
@@ -35,6 +38,42 @@ pub(crate) struct DeleteOptions {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
     pub dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// As webhooks see them, without kind.
+    pub fn to_value(&self) -> Value {
+        let mut value = json!({});
+        let propagation = self.propagation.map(|p| match p {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        });
+        let mut preconditions = json!({});
+        for (field, wanted) in [
+            ("uid", &self.uid),
+            ("resourceVersion", &self.resource_version),
+        ] {
+            if let Some(wanted) = wanted {
+                preconditions[field] = json!(wanted);
+            }
+        }
+        let fields = [
+            ("gracePeriodSeconds", self.grace.map(|g| json!(g))),
+            ("propagationPolicy", propagation.map(|p| json!(p))),
+            (
+                "preconditions",
+                Some(preconditions).filter(|p| p != &json!({})),
+            ),
+            ("dryRun", self.dry_run.then(|| json!(["All"]))),
+        ];
+        for (field, given) in fields {
+            if let Some(given) = given {
+                value[field] = given;
+            }
+        }
+        value
+    }
 }
 
 impl DeleteOptions {
@@ -103,13 +142,27 @@ pub(crate) enum Deleted {
     Waiting(Arc<Stored>, bool),
 }
 
-/// Deletes one object, or marks it.
-pub(crate) fn delete(
+/// Deletes one object, or marks it. `admitted` says in which version webhooks see it, and who asks.
+pub(crate) async fn delete(
     server: &Server,
     resource: &ResourceInfo,
     key: &Key,
     options: &DeleteOptions,
+    admitted: Option<(&VersionInfo, &Admission)>,
+    warnings: &mut Vec<String>,
 ) -> ApiResult<Deleted> {
+    let attributes = admitted.map(|(version, admission)| Attributes {
+        server,
+        admission,
+        resource,
+        version,
+        kind: None,
+        namespace: &key.namespace,
+        name: &key.name,
+        operation: Operation::Delete,
+        dry_run: options.dry_run,
+    });
+    let attributes = attributes.filter(Attributes::any);
     if resource.table == crate::store::NAMESPACES && PROTECTED.contains(&key.name.as_str()) {
         return Err(ApiError::forbidden(
             resource,
@@ -145,6 +198,12 @@ pub(crate) fn delete(
                 value: marked,
             }
         };
+        if let Some(attributes) = &attributes {
+            let shown = conversion::fetch(server, resource, attributes.version, &stored).await?;
+            let old = convert::view(resource, attributes.version, &shown);
+            attributes.mutate(None, Some(&old), warnings).await?;
+            attributes.validate(None, Some(&old), warnings).await?;
+        }
         let committed = if options.dry_run {
             server.store.rehearse(&resource.table, key, change)
         } else {

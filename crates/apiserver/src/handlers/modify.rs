@@ -2,13 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::write::{Managed, Unknown, Writer, Written};
+use super::write::{Managed, Next, Unknown, Writer, Written};
 use super::{Call, Reply, read};
+use crate::admission::Admission;
+use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
 use crate::schema::{FieldError, FieldErrorKind};
 use crate::store::Key;
 use crate::strategy::Endpoint;
-use crate::{access, body, crd, meta, negotiate, patch, ssa};
+use crate::{access, body, crd, duplicates, meta, negotiate, patch, ssa};
 
 /// Media types of patches, in the order error texts list them.
 const PATCHES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
@@ -67,14 +69,47 @@ fn unknown(call: &Call, patch: bool) -> ApiResult<Unknown> {
     }
 }
 
+/// What field validation finds in the body of an object.
+fn strict(call: &Call) -> ApiResult<Strict> {
+    if unknown(call, false)? == Unknown::Ignore {
+        return Ok(Strict::default());
+    }
+    let content = negotiate::content_type(&call.headers);
+    Ok(Strict::of(&content, &call.body))
+}
+
+/// What to write.
+pub(crate) enum Write<'w> {
+    Create {
+        object: Value,
+        namespace: &'w str,
+        managed: Managed,
+    },
+    Update {
+        key: &'w Key,
+        endpoint: Endpoint,
+        managed: Managed,
+        next: Next<'w>,
+    },
+}
+
 /// Runs a write with the call's parameters, and what follows from a change.
-pub(crate) fn run(
+pub(crate) async fn run(call: &mut Call, patch: bool, write: Write<'_>) -> ApiResult<Written> {
+    let admission = call.admission();
+    run_admitted(call, patch, Some(admission), write).await
+}
+
+/// The same for a write that is admitted like this, or was admitted already.
+pub(crate) async fn run_admitted(
     call: &mut Call,
     patch: bool,
-    write: impl FnOnce(&mut Writer) -> ApiResult<Written>,
-) -> ApiResult<(Written, Vec<String>)> {
+    admission: Option<Admission>,
+    write: Write<'_>,
+) -> ApiResult<Written> {
     let manager = call.manager();
     let (server, resource) = (call.server.clone(), call.resource.clone());
+    call.warnings.extend(call.version().deprecated.clone());
+    let strict = std::mem::take(&mut call.strict);
     let mut writer = Writer {
         server: &server,
         resource: &resource,
@@ -82,37 +117,60 @@ pub(crate) fn run(
         manager: &manager,
         dry_run: call.query.get("dryRun") == Some("All"),
         unknown: unknown(call, patch)?,
-        warnings: call.version().deprecated.clone().into_iter().collect(),
+        strict,
+        patch_text: call.patch_text.clone(),
+        warnings: Vec::new(),
+        admission,
     };
-    let written = write(&mut writer)?;
+    let written = match write {
+        Write::Create {
+            object,
+            namespace,
+            managed,
+        } => writer.create(object, namespace, managed).await,
+        Write::Update {
+            key,
+            endpoint,
+            managed,
+            next,
+        } => writer.update(key, endpoint, managed, next).await,
+    };
     let warnings = std::mem::take(&mut writer.warnings);
+    call.warnings.extend(warnings);
+    let written = written?;
     call.changed |= written.changed;
     if written.changed && resource.table == crd::TABLE {
         crd::changed(&server, meta::name(&written.object.value));
     }
-    Ok((written, warnings))
+    Ok(written)
 }
 
-fn reply(call: &Call, code: u16, written: &Written, warnings: Vec<String>) -> Reply {
-    let mut reply = Reply::bytes(code, read::show(call, &written.object));
-    reply.warnings = warnings;
-    reply
+async fn reply(call: &Call, code: u16, written: &Written) -> ApiResult<Reply> {
+    Ok(Reply::bytes(
+        code,
+        read::shown(call, &written.object).await?,
+    ))
 }
 
-pub(crate) fn create(call: &mut Call) -> ApiResult<Reply> {
+pub(crate) async fn create(call: &mut Call) -> ApiResult<Reply> {
     let namespace = call.target.namespace.clone();
     if !call.target.name.is_empty() || (call.resource.namespaced && namespace.is_empty()) {
         return Err(ApiError::method_not_allowed());
     }
     let object = decode(call)?;
-    let (written, warnings) = run(call, false, |w| {
-        w.create(object, &namespace, Managed::Track)
-    })?;
-    Ok(reply(call, 201, &written, warnings))
+    call.strict = strict(call)?;
+    let write = Write::Create {
+        object,
+        namespace: &namespace,
+        managed: Managed::Track,
+    };
+    let written = run(call, false, write).await?;
+    reply(call, 201, &written).await
 }
 
-pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
+pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let object = decode(call)?;
+    call.strict = strict(call)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
     if !meta::name(&object).is_empty() && meta::name(&object) != key.name {
         let message = format!(
@@ -134,10 +192,13 @@ pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         let mut object = object;
         meta::set(&mut object, "name", json!(key.name));
         meta::unset(&mut object, "resourceVersion");
-        let (written, warnings) = run(call, false, |w| {
-            w.create(object, &key.namespace, Managed::Track)
-        })?;
-        return Ok(reply(call, 201, &written, warnings));
+        let write = Write::Create {
+            object,
+            namespace: &key.namespace,
+            managed: Managed::Track,
+        };
+        let written = run(call, false, write).await?;
+        return reply(call, 201, &written).await;
     }
     if exists && !unconditional && meta::resource_version(&object).is_empty() {
         // Kubernetes prints the missing version as a Go number.
@@ -150,16 +211,20 @@ pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         );
         return Err(ApiError::invalid(&call.resource, &key.name, &[error]));
     }
-    let (written, warnings) = run(call, false, |w| {
-        w.update(&key, endpoint, Managed::Track, &mut |_| Ok(object.clone()))
-    })?;
-    Ok(reply(call, 200, &written, warnings))
+    let write = Write::Update {
+        key: &key,
+        endpoint,
+        managed: Managed::Track,
+        next: &mut |_| Ok(object.clone()),
+    };
+    let written = run(call, false, write).await?;
+    reply(call, 200, &written).await
 }
 
-pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
+pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let kind = negotiate::content_type(&call.headers);
     if kind == "application/apply-patch+yaml" {
-        return apply(call, endpoint);
+        return apply(call, endpoint).await;
     }
     let unsupported = |types: &str| {
         ApiError::unsupported_media_type(format!(
@@ -180,6 +245,12 @@ pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     };
     if kind != "application/json-patch+json" && !body.is_object() {
         return Err(ApiError::bad_request("the patch is not an object"));
+    }
+    if unknown(call, true)? != Unknown::Ignore {
+        call.strict.json = duplicates::in_json(&call.body);
+    }
+    if kind == "application/strategic-merge-patch+json" {
+        call.patch_text = Some(go_text(&body));
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let object_kind = call.resource.kind.clone();
@@ -217,10 +288,35 @@ pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         }
         Ok(new)
     };
-    let (written, warnings) = run(call, true, |w| {
-        w.update(&key, endpoint, Managed::Track, &mut next)
-    })?;
-    Ok(reply(call, 200, &written, warnings))
+    let write = Write::Update {
+        key: &key,
+        endpoint,
+        managed: Managed::Track,
+        next: &mut next,
+    };
+    let written = run(call, true, write).await?;
+    reply(call, 200, &written).await
+}
+
+/// A value the way Go prints it (`%+v`).
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let items: Vec<String> = list.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let mut entries: Vec<String> = map
+                .iter()
+                .map(|(k, v)| format!("{k}:{}", go_text(v)))
+                .collect();
+            entries.sort();
+            format!("map[{}]", entries.join(" "))
+        }
+        other => other.to_string(),
+    }
 }
 
 fn patch_error(error: patch::PatchError) -> ApiError {
@@ -239,7 +335,7 @@ fn patch_error(error: patch::PatchError) -> ApiError {
 }
 
 /// Server-side apply.
-fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
+async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let manager = call
         .query
         .get("fieldManager")
@@ -250,6 +346,19 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         return Err(ApiError::new(422, "Invalid", message));
     }
     let mut applied = body::yaml(&call.body)?;
+    let validation = unknown(call, true)?;
+    let strict = match validation {
+        Unknown::Ignore => Strict::default(),
+        _ => Strict::of_yaml(&call.body),
+    };
+    match (validation, strict.yaml_error()) {
+        (Unknown::Refuse { .. }, Some(error)) => {
+            return Err(ApiError::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {error}"
+            )));
+        }
+        _ => call.warnings.extend(strict.yaml),
+    }
     for field in ["kind", "apiVersion"] {
         if applied
             .get(field)
@@ -319,15 +428,15 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     // Between looking and writing the object may come or go: then it is the other case.
     loop {
         if call.server.store.get(&call.resource.table, &key).is_some() {
-            let written = run(call, true, |w| {
-                w.update(&key, endpoint, Managed::Done, &mut |live| next(Some(live)))
-            });
-            match written {
-                Err(error) if error.code == 404 => continue,
-                written => {
-                    let (written, warnings) = written?;
-                    return Ok(reply(call, 200, &written, warnings));
-                }
+            let write = Write::Update {
+                key: &key,
+                endpoint,
+                managed: Managed::Done,
+                next: &mut |live| next(Some(live)),
+            };
+            match run(call, true, write).await {
+                Err(error) if error.is_not_found_of(&call.resource) => continue,
+                written => return reply(call, 200, &written?).await,
             }
         }
         if endpoint != Endpoint::Main {
@@ -338,15 +447,14 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         }
         access::authorize(&call.server, &call.user, "create", &call.target)?;
         let object = next(None)?;
-        let written = run(call, true, |w| {
-            w.create(object, &key.namespace, Managed::Done)
-        });
-        match written {
+        let write = Write::Create {
+            object,
+            namespace: &key.namespace,
+            managed: Managed::Done,
+        };
+        match run(call, true, write).await {
             Err(error) if error.is_already_exists() => {}
-            written => {
-                let (written, warnings) = written?;
-                return Ok(reply(call, 201, &written, warnings));
-            }
+            written => return reply(call, 201, &written?).await,
         }
     }
 }

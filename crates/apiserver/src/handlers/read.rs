@@ -1,6 +1,7 @@
 //! get and list, and the forms objects are shown in.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,6 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 
 use super::{Call, Reply};
+use crate::conversion;
 use crate::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
@@ -126,12 +128,19 @@ pub(crate) fn show(call: &Call, stored: &Stored) -> Bytes {
     }
 }
 
-pub(crate) fn get(call: &Call) -> ApiResult<Reply> {
-    Ok(Reply::bytes(200, show(call, &*find(call)?)))
+/// One stored object in the version and form asked for.
+pub(crate) async fn shown(call: &Call, stored: &Arc<Stored>) -> ApiResult<Bytes> {
+    let (server, resource) = (&call.server, &call.resource);
+    let stored = conversion::fetch(server, resource, call.version(), stored).await?;
+    Ok(show(call, &stored))
+}
+
+pub(crate) async fn get(call: &Call) -> ApiResult<Reply> {
+    Ok(Reply::bytes(200, shown(call, &find(call)?).await?))
 }
 
 /// The object a call names.
-pub(crate) fn find(call: &Call) -> ApiResult<std::sync::Arc<Stored>> {
+pub(crate) fn find(call: &Call) -> ApiResult<Arc<Stored>> {
     let key = Key::new(&call.target.namespace, &call.target.name);
     call.server
         .store
@@ -244,7 +253,7 @@ fn snapshot(call: &Call) -> ApiResult<(Snapshot, Option<Key>)> {
     }
 }
 
-pub(crate) fn list(call: &Call) -> ApiResult<Reply> {
+pub(crate) async fn list(call: &Call) -> ApiResult<Reply> {
     let selector = Selector::of(call)?;
     let limit = match call.query.get("limit") {
         Some(text) => text
@@ -283,11 +292,12 @@ pub(crate) fn list(call: &Call) -> ApiResult<Reply> {
             metadata["remainingItemCount"] = json!(rest);
         }
     }
+    let page = conversion::fetch_all(&call.server, &call.resource, call.version(), page).await?;
     Ok(Reply::bytes(200, shape(call, &metadata, &page)))
 }
 
 /// A list in the form asked for.
-pub(crate) fn shape(call: &Call, metadata: &Value, page: &[std::sync::Arc<Stored>]) -> Bytes {
+pub(crate) fn shape(call: &Call, metadata: &Value, page: &[Arc<Stored>]) -> Bytes {
     let (resource, version): (&ResourceInfo, &VersionInfo) = (&call.resource, call.version());
     let (kind, api_version) = match call.form {
         Form::Table { v1beta1 } => {

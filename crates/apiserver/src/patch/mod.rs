@@ -109,13 +109,38 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
                 ),
                 _ => PatchError::new(
                     PatchErrorKind::Unapplicable,
-                    format!("the JSON patch cannot be applied: {e}"),
+                    unapplicable(&result, &operation),
                 ),
             }
         })?;
     }
     *target = result;
     Ok(())
+}
+
+/// Why an operation does not fit a document, in the words of the reference implementation where it has some.
+fn unapplicable(document: &Value, operation: &PatchOperation) -> String {
+    let path = operation.path().to_string();
+    let (parent, key) = path.rsplit_once('/').unwrap_or(("", &path));
+    let exists = document.pointer(parent).is_some();
+    match (operation, exists) {
+        (PatchOperation::Add(_), false) => {
+            format!("add operation does not apply: doc is missing path: {path:?}: missing value")
+        }
+        (PatchOperation::Remove(_), false) => {
+            format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
+        }
+        (PatchOperation::Remove(_), true) => format!(
+            "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+        ),
+        (PatchOperation::Replace(_), false) => {
+            format!("replace operation does not apply: doc is missing path: {path}: missing value")
+        }
+        (PatchOperation::Replace(_), true) => {
+            format!("replace operation does not apply: doc is missing key: {path}: missing value")
+        }
+        _ => format!("the JSON patch cannot be applied at {path:?}"),
+    }
 }
 
 /// Whether the pointer names a member that its existing parent object does not have.

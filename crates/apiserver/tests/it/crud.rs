@@ -263,6 +263,7 @@ async fn nothing_is_created_in_a_namespace_that_is_missing_or_going() {
     assert_eq!(
         messages,
         [
+            "All content successfully deleted, may be waiting on finalization",
             "Some resources are remaining: configmaps has 1 resource instances",
             "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
         ]

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should stop.
 
+mod admission;
 mod controllers;
+mod conversion;
 mod crud;
 mod custom;
+mod hooks;
 mod kubectl;
 mod listing;
+mod matching;
 mod repeat;
 mod support;
 mod watching;

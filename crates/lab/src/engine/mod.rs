@@ -45,6 +45,7 @@ pub(crate) fn embedded(
         now: Arc::new(move || clock.now()),
         seed,
         rbac: true,
+        ..Options::default()
     });
     server.spawn(shutdown.clone());
     server

@@ -165,6 +165,57 @@ fn changes_of_the_group_reach_both_mirrors() {
 }
 
 #[test]
+fn what_the_user_wants_of_the_group_is_wanted_of_its_active_side() {
+    let mut seen = settle(observed());
+    for (wanted, active) in [
+        (DesiredState::Stopped, "east"),
+        (DesiredState::Running, "east"),
+        (DesiredState::Stopped, "west"),
+        (DesiredState::Running, "west"),
+    ] {
+        seen.group.spec.desired_state = wanted;
+        for request in &mut seen.requests {
+            request.spec.source_cluster = active.into();
+        }
+        seen = settle(seen);
+        for (cluster, state) in states(&seen) {
+            let due = if cluster == active {
+                wanted
+            } else {
+                DesiredState::Stopped
+            };
+            assert_eq!(state, due, "{cluster} while {active} is active");
+        }
+    }
+}
+
+#[test]
+fn a_name_that_no_label_can_have_is_told_and_holds_nobody() {
+    let mut seen = observed();
+    let long = "g".repeat(64);
+    seen.group.metadata.name = Some(long.clone());
+    let decision = decide(&seen, now());
+    assert_eq!(decision.steps, []);
+    assert!(
+        ready(&decision).starts_with(
+            "False NameTooLong: the name of this ProtectionGroup has 64 characters and may have 63"
+        ),
+        "{}",
+        ready(&decision)
+    );
+    seen.group.metadata.deletion_timestamp = Some(Time(now()));
+    assert_eq!(decide(&seen, now()).steps, [Step::RemoveFinalizer]);
+
+    let mut heir = observed();
+    let mut refused = group(json!([{"protectionRequestRef": "db01"}]));
+    refused.metadata.name = Some(long);
+    refused.metadata.creation_timestamp = Some(Time("2025-01-01T00:00:00Z".parse().unwrap()));
+    heir.others.push(refused);
+    let heir = settle(heir);
+    assert!(ready(&decide(&heir, now())).starts_with("True"));
+}
+
+#[test]
 fn while_a_failover_holds_the_lock_only_it_says_what_runs() {
     let mut seen = settle(observed());
     seen.lease = Some(lease("uid-of-fr", "2026-01-01T00:58:00Z"));

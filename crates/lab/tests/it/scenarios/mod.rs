@@ -117,7 +117,11 @@ fn plain(object: &DynamicObject) -> Value {
 
 /// A write that a validation rule of our kinds refuses. The real server (1.20) is older than these
 /// rules and takes it.
-fn assert_rule<T: std::fmt::Debug>(result: kube::Result<T>, rule: &str) {
+fn assert_rule<T, E>(result: Result<T, E>, rule: &str)
+where
+    T: std::fmt::Debug,
+    E: std::fmt::Debug + Into<anyhow::Error>,
+{
     if engine() == Engine::Embedded {
         let said = refusal(result.map_err(Into::into));
         assert!(said.contains(rule), "{said}");
