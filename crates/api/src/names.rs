@@ -109,19 +109,13 @@ pub fn zone_namespace(zone: &str) -> String {
     format!("{}{zone}", crate::meta::ZONE_NAMESPACE_PREFIX)
 }
 
-/// Job of a hook: `stage` is `pre` or `post`. A Job's name is a label of its pods; a longer name of
-/// the request is cut, and a hash of the whole keeps it from being the Job of another request.
-pub fn hook_job(failover_request: &str, stage: &str, index: usize) -> String {
-    const LONGEST: usize = 50;
-    if failover_request.len() <= LONGEST {
-        return format!("{failover_request}-{stage}-{index}");
-    }
-    let digest = Sha256::digest(failover_request);
+/// Job of a hook: `stage` is `pre` or `post`. The request's UID is in it, so that a request made again
+/// under the same name does not take the Jobs of the former one for its own. A Job's name is a label of
+/// its pods: a long name of the request is cut.
+pub fn hook_job(failover_request: &str, uid: &str, stage: &str, index: usize) -> String {
+    let digest = Sha256::digest(format!("{failover_request}\n{uid}"));
     let hash: String = digest.iter().take(4).map(|b| format!("{b:02x}")).collect();
-    let cut: String = failover_request
-        .chars()
-        .take(LONGEST - 1 - hash.len())
-        .collect();
+    let cut: String = failover_request.chars().take(41).collect();
     let cut = cut.trim_end_matches(['-', '.']);
     format!("{cut}-{hash}-{stage}-{index}")
 }
@@ -153,12 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn two_failovers_whose_long_names_begin_alike_have_hooks_of_their_own() {
-        let job = |end: &str| hook_job(&format!("{}.-{end}", "f".repeat(40)), "post", 12);
-        let (a, b) = (job("monday-morning"), job("monday-evening"));
+    fn every_failover_has_hooks_of_its_own() {
+        let long = |end: &str| format!("{}.-{end}", "f".repeat(40));
+        let a = hook_job(&long("monday-morning"), "u1", "post", 12);
+        let b = hook_job(&long("monday-evening"), "u2", "post", 12);
         assert_ne!(a, b);
         assert!(a.len() <= LABEL_LIMIT && !a.contains(".-"), "{a}");
-        assert_eq!(hook_job("shop-1", "pre", 0), "shop-1-pre-0");
+        let again = ["u1", "u2"].map(|uid| hook_job("shop-1", uid, "pre", 0));
+        assert_ne!(again[0], again[1], "one name, made anew");
+        assert!(again[0].starts_with("shop-1-") && again[0].ends_with("-pre-0"));
     }
 
     #[test]

@@ -39,7 +39,13 @@ pub(crate) fn authenticate(
     let user = match auth::bearer(headers, fallback)? {
         None if *peer == Peer::Refused => return Err(ApiError::unauthorized()),
         None => User::anonymous(),
-        Some(token) => user_of(server, &token).ok_or_else(ApiError::unauthorized)?,
+        Some(token) => {
+            let meant = server.tokens.get(&token).map(|g| g.audiences);
+            if meant.is_some_and(|m| !m.is_empty() && !m.iter().any(|a| a == AUDIENCE)) {
+                return Err(ApiError::unauthorized());
+            }
+            user_of(server, &token).ok_or_else(ApiError::unauthorized)?
+        }
     };
     impersonate(server, user, headers)
 }
@@ -80,7 +86,13 @@ pub(crate) fn review_token(
     if meant.is_empty() {
         meant.push(AUDIENCE.into());
     }
-    if !audiences.is_empty() {
+    let own = [AUDIENCE.to_owned()];
+    let audiences = if audiences.is_empty() {
+        &own
+    } else {
+        audiences
+    };
+    {
         meant.retain(|a| audiences.contains(a));
         if meant.is_empty() {
             return Err(format!(
@@ -109,6 +121,13 @@ fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResu
             .map(str::to_owned)
     };
     let Some(name) = text("impersonate-user") else {
+        if headers.contains_key("impersonate-group") {
+            return Err(ApiError::new(
+                500,
+                "",
+                "groups are impersonated without a user",
+            ));
+        }
         return Ok(user);
     };
     let groups: Vec<String> = headers

@@ -9,7 +9,7 @@ use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::duplicates::{self, Duplicates};
 use crate::error::{ApiError, ApiResult};
-use crate::protobuf;
+use crate::{go_json, protobuf};
 
 /// Largest body accepted, as in Kubernetes.
 pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
@@ -53,16 +53,64 @@ pub(crate) fn decode(content_type: &str, body: &[u8]) -> ApiResult<Value> {
         "application/vnd.kubernetes.protobuf" => {
             protobuf::to_json(body).map_err(ApiError::bad_request)
         }
-        other => Err(ApiError::unsupported_media_type(format!(
-            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf (got {other})"
+        _ => Err(ApiError::unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
+    }
+}
+
+/// Decodes an object of a kind by its media type.
+pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResult<Value> {
+    const HEAD: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let json = matches!(content_type, "application/json" | "*/*" | "");
+    let why = match serde_json::from_slice::<Value>(body) {
+        _ if !json => None,
+        Ok(Value::Object(_) | Value::Null) => None,
+        Ok(Value::Array(_)) => Some(format!(
+            "json: cannot unmarshal array into Go value of type {HEAD}"
+        )),
+        Ok(Value::String(_)) => Some(format!(
+            "json: cannot unmarshal string into Go value of type {HEAD}"
+        )),
+        Ok(Value::Number(_)) => Some(format!(
+            "json: cannot unmarshal number into Go value of type {HEAD}"
+        )),
+        Ok(Value::Bool(_)) => Some(format!(
+            "json: cannot unmarshal bool into Go value of type {HEAD}"
+        )),
+        Err(error) => Some(go_json::problem(body).unwrap_or_else(|| error.to_string())),
+    };
+    match why {
+        Some(why) => Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
+            summary(body)
         ))),
+        None => decode(content_type, body),
+    }
+}
+
+/// The first bytes of a body, for people.
+fn summary(body: &[u8]) -> String {
+    const MOST: usize = 30;
+    let head = &body[..body.len().min(MOST)];
+    let head = match body.first() {
+        None => return "<empty>".into(),
+        Some(b'{') => String::from_utf8_lossy(head).into_owned(),
+        Some(_) => head.iter().map(|b| format!("{b:02x}")).collect(),
+    };
+    if body.len() > MOST {
+        format!("{head} ...")
+    } else {
+        head
     }
 }
 
 /// Decodes JSON.
 pub(crate) fn json(body: &[u8]) -> ApiResult<Value> {
-    serde_json::from_slice(body)
-        .map_err(|e| ApiError::bad_request(format!("error decoding request body: {e}")))
+    serde_json::from_slice(body).map_err(|e| {
+        let why = go_json::problem(body).unwrap_or_else(|| e.to_string());
+        ApiError::bad_request(format!("error decoding request body: {why}"))
+    })
 }
 
 /// Decodes YAML, of which JSON is a subset.

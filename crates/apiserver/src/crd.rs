@@ -165,8 +165,19 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
             "must have exactly one version marked as storage version",
         ));
     }
+    // A schema that all versions share is told of as the CRD's own.
+    let schema = |version: &Value| meta::field(version, "schema.openAPIV3Schema").cloned();
+    let shared = versions.iter().all(|v| schema(v) == schema(&versions[0]));
+    let mut names = std::collections::BTreeSet::new();
     for (i, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{i}]");
+        if !names.insert(version["name"].as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(
+                "spec.versions",
+                Value::Array(versions.to_vec()),
+                "must contain unique version names",
+            ));
+        }
         if version["name"].as_str().unwrap_or("").is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         }
@@ -176,8 +187,14 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
                 "schemas are required",
             )),
             Some(schema) => {
-                if let Err(problems) =
-                    Structural::parse_at(&format!("{path}.schema.openAPIV3Schema"), schema)
+                let root = if shared {
+                    "spec.validation.openAPIV3Schema".to_owned()
+                } else {
+                    format!("{path}.schema.openAPIV3Schema")
+                };
+                // Once is enough for a shared one.
+                if let Err(problems) = Structural::parse_at(&root, schema)
+                    && (i == 0 || !shared)
                 {
                     errors.extend(problems);
                 }

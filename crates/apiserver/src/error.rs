@@ -16,6 +16,8 @@ pub(crate) struct ApiError {
     details: Map<String, Value>,
     /// A list `continue` token offered with an expired one.
     continue_token: Option<String>,
+    /// Written by the HTTP layer, with empty details.
+    generic: bool,
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
@@ -28,6 +30,7 @@ impl ApiError {
             message: message.into(),
             details: Map::new(),
             continue_token: None,
+            generic: false,
         }
     }
 
@@ -42,6 +45,7 @@ impl ApiError {
             message: text("message").to_owned(),
             details: details.cloned().unwrap_or_default(),
             continue_token: None,
+            generic: false,
         }
     }
 
@@ -53,6 +57,12 @@ impl ApiError {
     /// The request took too long.
     pub fn timeout(message: &str) -> Self {
         Self::new(504, "Timeout", format!("Timeout: {message}"))
+    }
+
+    /// With empty details, as errors are that concern no object.
+    pub fn generic(mut self) -> Self {
+        self.generic = true;
+        self
     }
 
     fn of(mut self, info: &ResourceInfo, kind: &str, name: &str) -> Self {
@@ -90,6 +100,7 @@ impl ApiError {
             "NotFound",
             "the server could not find the requested resource",
         )
+        .generic()
     }
 
     /// Whether it says that an object of this resource does not exist. A webhook's refusal may have any code.
@@ -118,6 +129,12 @@ impl ApiError {
         .of(info, &info.plural, name)
     }
 
+    /// Of an object that is on its way out.
+    pub fn while_deleting(mut self) -> Self {
+        self.message = format!("object is being deleted: {}", self.message);
+        self
+    }
+
     /// `Operation cannot be fulfilled on …: {why}`
     pub fn conflict(info: &ResourceInfo, name: &str, why: &str) -> Self {
         let message = format!(
@@ -125,6 +142,17 @@ impl ApiError {
             info.group_resource()
         );
         Self::new(409, "Conflict", message).of(info, &info.plural, name)
+    }
+
+    /// The same, told of the kind instead of the resource.
+    pub fn conflict_of_kind(info: &ResourceInfo, name: &str, why: &str) -> Self {
+        let kind = if info.group.is_empty() {
+            info.kind.clone()
+        } else {
+            format!("{}.{}", info.kind, info.group)
+        };
+        let message = format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}");
+        Self::new(409, "Conflict", message).of(info, &info.kind, name)
     }
 
     /// The resourceVersion sent is not the newest.
@@ -171,6 +199,7 @@ impl ApiError {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
+        .generic()
     }
 
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
@@ -209,22 +238,61 @@ impl ApiError {
 
     /// The object breaks rules of its kind.
     pub fn invalid(info: &ResourceInfo, name: &str, errors: &[FieldError]) -> Self {
+        Self::invalid_kind(info, &info.kind, name, errors)
+    }
+
+    /// The same with the kind that the client is told.
+    pub fn invalid_kind(
+        info: &ResourceInfo,
+        kind: &str,
+        name: &str,
+        errors: &[FieldError],
+    ) -> Self {
         let what = crate::schema::aggregate(errors);
-        let kind = if info.group.is_empty() {
-            info.kind.clone()
+        let full = if info.group.is_empty() {
+            kind.to_owned()
         } else {
-            format!("{}.{}", info.kind, info.group)
+            format!("{kind}.{}", info.group)
         };
-        let causes = errors
-            .iter()
-            .map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.path}));
-        Self::new(
-            422,
-            "Invalid",
-            format!("{kind} \"{name}\" is invalid: {what}"),
-        )
-        .of(info, &info.kind, name)
-        .causes(causes.collect())
+        let message = format!("{full} \"{name}\" is invalid: {what}");
+        Self::new(422, "Invalid", message)
+            .of(info, kind, name)
+            .causes(causes(errors))
+    }
+
+    /// What a patch makes cannot be decoded.
+    pub fn invalid_patch(patched: &Value, why: &str) -> Self {
+        let error = FieldError::invalid("patch", json!(patched.to_string()), why);
+        let message = format!(" \"\" is invalid: {error}");
+        Self::new(422, "Invalid", message).causes(causes(&[error]))
+    }
+
+    /// A question to the review APIs breaks their rules; they name no kind.
+    pub fn invalid_review(group: &str, kind: &str, error: FieldError) -> Self {
+        let message = format!("{kind}.{group} \"\" is invalid: {error}");
+        let mut refusal = Self::new(422, "Invalid", message).causes(causes(&[error]));
+        refusal.details.insert("group".into(), json!(group));
+        if !kind.is_empty() {
+            refusal.details.insert("kind".into(), json!(kind));
+        }
+        refusal
+    }
+
+    /// The parameters of a request break the rules of their kind in `meta.k8s.io`.
+    pub fn invalid_options(kind: &str, errors: &[FieldError]) -> Self {
+        let what = crate::schema::aggregate(errors);
+        let message = format!("{kind}.meta.k8s.io \"\" is invalid: {what}");
+        let mut error = Self::new(422, "Invalid", message).causes(causes(errors));
+        error.details.insert("group".into(), json!("meta.k8s.io"));
+        error.details.insert("kind".into(), json!(kind));
+        error
+    }
+
+    /// A parameter is not the number it should be.
+    pub fn no_number(text: &str) -> Self {
+        Self::bad_request(format!(
+            "strconv.ParseInt: parsing {text:?}: invalid syntax"
+        ))
     }
 
     /// The resourceVersion is older than the history.
@@ -253,9 +321,16 @@ impl ApiError {
         }
         if !self.details.is_empty() {
             status["details"] = Value::Object(self.details.clone());
-        } else if self.code == 404 {
+        } else if self.generic {
             status["details"] = json!({});
         }
         status
     }
+}
+
+fn causes(errors: &[FieldError]) -> Vec<Value> {
+    let causes = errors
+        .iter()
+        .map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.path}));
+    causes.collect()
 }

@@ -26,6 +26,8 @@ use crate::strategy::Endpoint;
 
 const SERVICE_ACCOUNTS: &str = "serviceaccounts";
 const EVENTS: &str = "events";
+const DISCOVERY_FAILURE: &str = "NamespaceDeletionDiscoveryFailure";
+const PARSING_FAILURE: &str = "NamespaceDeletionGroupVersionParsingFailure";
 /// Condition of a namespace whose content is held back.
 const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
 const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
@@ -573,6 +575,8 @@ impl Collector {
             let tell = |object: &mut Value| {
                 for (kind, holds, message) in &conditions {
                     let reason = match (*kind, *holds) {
+                        (DISCOVERY_FAILURE, _) => "ResourcesDiscovered",
+                        (PARSING_FAILURE, _) => "ParsedGroupVersions",
                         (CONTENT_FAILURE, false) => "ContentDeleted",
                         (CONTENT_FAILURE, true) => "ContentDeletionFailed",
                         (_, false) => "ContentRemoved",
@@ -612,7 +616,7 @@ impl Collector {
 fn namespace_conditions(
     left: &[(Arc<str>, Arc<Stored>)],
     stuck: &BTreeSet<String>,
-) -> [(&'static str, bool, String); 3] {
+) -> [(&'static str, bool, String); 5] {
     let failure = if stuck.is_empty() {
         "All content successfully deleted, may be waiting on finalization".to_owned()
     } else {
@@ -633,7 +637,11 @@ fn namespace_conditions(
     }
     let tables: Vec<String> = tables
         .iter()
-        .map(|(t, n)| format!("{t} has {n} resource instances"))
+        .map(|(t, n)| {
+            // Named with its group, which is empty for the core kinds.
+            let dot = if t.contains('.') { "" } else { "." };
+            format!("{t}{dot} has {n} resource instances")
+        })
         .collect();
     let held: Vec<String> = finalizers
         .iter()
@@ -647,7 +655,18 @@ fn namespace_conditions(
             held.join(", ")
         )
     };
+    // This server knows all its resources; clients know these conditions.
     [
+        (
+            DISCOVERY_FAILURE,
+            false,
+            "All resources successfully discovered".into(),
+        ),
+        (
+            PARSING_FAILURE,
+            false,
+            "All legacy kube types successfully parsed".into(),
+        ),
         (CONTENT_FAILURE, !stuck.is_empty(), failure),
         (
             "NamespaceContentRemaining",

@@ -13,6 +13,7 @@ pub(crate) mod duplicates;
 pub(crate) mod error;
 pub(crate) mod fault;
 pub(crate) mod gc;
+pub(crate) mod go_json;
 pub(crate) mod handlers;
 pub(crate) mod hooks;
 pub(crate) mod ident;

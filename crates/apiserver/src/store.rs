@@ -48,6 +48,7 @@ pub(crate) struct Stored {
     /// Generation of the CRD schema the object was written under (0 for built-ins).
     pub schema: i64,
     json: OnceLock<Bytes>,
+    item: OnceLock<Bytes>,
 }
 
 impl Stored {
@@ -58,6 +59,7 @@ impl Stored {
             value,
             schema,
             json: OnceLock::new(),
+            item: OnceLock::new(),
         })
     }
 
@@ -69,6 +71,33 @@ impl Stored {
     /// The same object as if it stood at another revision.
     pub fn at_revision(other: &Self, revision: u64) -> Arc<Self> {
         Self::new(other.value.clone(), revision, other.schema)
+    }
+
+    /// The same object without a resourceVersion: it was not stored.
+    pub fn unversioned(other: &Self) -> Arc<Self> {
+        let mut value = other.value.clone();
+        meta::unset(&mut value, "resourceVersion");
+        Arc::new(Self {
+            revision: other.revision,
+            value,
+            schema: other.schema,
+            json: OnceLock::new(),
+            item: OnceLock::new(),
+        })
+    }
+
+    /// As an item of a list of a built-in kind: the list names kind and version.
+    pub fn item(&self) -> Bytes {
+        self.item
+            .get_or_init(|| {
+                let rest = self.value.as_object().into_iter().flatten();
+                let rest: serde_json::Map<String, Value> = rest
+                    .filter(|(k, _)| !matches!(k.as_str(), "kind" | "apiVersion"))
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect();
+                Bytes::from(Value::Object(rest).to_string())
+            })
+            .clone()
     }
 
     pub fn json(&self) -> Bytes {

@@ -196,6 +196,15 @@ pub(crate) fn validate(
     if let Some(schema) = &version.structural {
         errors.extend(schema.validate(new, old));
     } else if !resource.is_custom() {
+        for (i, finalizer) in meta::finalizers(new).iter().enumerate() {
+            if !names::is_finalizer(finalizer) {
+                errors.push(FieldError::invalid(
+                    format!("metadata.finalizers[{i}]"),
+                    json!(finalizer),
+                    builtin::NO_FINALIZER,
+                ));
+            }
+        }
         builtin::validate(resource, new, old, &mut errors);
     }
     errors

@@ -80,11 +80,7 @@ impl DeleteOptions {
     /// Reads the request body (`DeleteOptions`) and the query.
     pub fn parse(body: Option<&Value>, query: &Query) -> ApiResult<Self> {
         let field = |name: &str| body.and_then(|b| b.get(name)).filter(|v| !v.is_null());
-        let number = |text: &str| {
-            text.parse().map_err(|_| {
-                ApiError::bad_request(format!("gracePeriodSeconds: {text:?} is not a number"))
-            })
-        };
+        let number = |text: &str| text.parse().map_err(|_| ApiError::no_number(text));
         let grace = match (
             field("gracePeriodSeconds").and_then(Value::as_i64),
             query.get("gracePeriodSeconds"),
@@ -99,21 +95,13 @@ impl DeleteOptions {
         let orphan = field("orphanDependents")
             .and_then(Value::as_bool)
             .or(query.get("orphanDependents").map(|v| v == "true"));
-        if policy.is_some() && orphan.is_some() {
-            let message = "DeleteOptions.meta.k8s.io \"\" is invalid: orphanDependents: Invalid value: orphanDependents and deletionPropagation cannot be both set";
-            return Err(ApiError::new(422, "Invalid", message));
-        }
         let propagation = match (policy, orphan) {
             (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
             (Some("Foreground"), _) => Some(Propagation::Foreground),
             (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
             (None, None) => None,
-            (Some(other), _) => {
-                let message = format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{other}\": supported values: \"Background\", \"Foreground\", \"Orphan\""
-                );
-                return Err(ApiError::new(422, "Invalid", message));
-            }
+            // Another word was refused.
+            (Some(_), _) => None,
         };
         let condition = |name: &str| {
             field("preconditions")
@@ -256,10 +244,14 @@ fn preconditions(
         if let Some(wanted) = wanted
             && wanted != is
         {
+            let then = match what {
+                "UID" => "The object might have been deleted and then recreated",
+                _ => "The object might have been modified",
+            };
             let why = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). {then}"
             );
-            return Err(ApiError::conflict(resource, &key.name, &why));
+            return Err(ApiError::conflict_of_kind(resource, &key.name, &why));
         }
     }
     Ok(())

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::delete::{self, DeleteOptions, Deleted};
-use super::{Call, Reply, read};
+use super::{Call, Reply, options, read};
 use crate::admission::Admission;
 use crate::conversion;
 use crate::error::{ApiError, ApiResult};
-use crate::store::Key;
+use crate::store::{Key, Stored};
 use crate::{body, negotiate};
 
-fn options(call: &Call) -> ApiResult<DeleteOptions> {
+fn parsed(call: &Call) -> ApiResult<DeleteOptions> {
     let body: Option<Value> = if call.body.is_empty() {
         None
     } else {
@@ -19,6 +19,7 @@ fn options(call: &Call) -> ApiResult<DeleteOptions> {
             &call.body,
         )?)
     };
+    options::check_delete(body.as_ref(), &call.query)?;
     DeleteOptions::parse(body.as_ref(), &call.query)
 }
 
@@ -40,13 +41,16 @@ async fn delete_admitted(
 }
 
 pub(crate) async fn one(call: &mut Call) -> ApiResult<Reply> {
-    let options = options(call)?;
+    let options = parsed(call)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
+    let before = call.server.store.get(&call.resource.table, &key);
     let deleted = delete_admitted(call, &key, &options).await?;
     Ok(match deleted {
         Deleted::Gone(object) => {
             call.changed = !options.dry_run;
             if delete::returns_object(&call.resource) {
+                let revision = before.map_or(object.revision, |b| b.revision);
+                let object = Stored::at_revision(&object, revision);
                 Reply::bytes(200, read::shown(call, &object).await?)
             } else {
                 Reply::json(200, &delete::success(&call.resource, &object.value))
@@ -63,7 +67,7 @@ pub(crate) async fn collection(call: &mut Call) -> ApiResult<Reply> {
     if call.resource.namespaced && call.target.namespace.is_empty() {
         return Err(ApiError::method_not_allowed());
     }
-    let mut options = options(call)?;
+    let mut options = parsed(call)?;
     // Preconditions name one object.
     options.uid = None;
     options.resource_version = None;
@@ -81,9 +85,9 @@ pub(crate) async fn collection(call: &mut Call) -> ApiResult<Reply> {
                 call.changed |= !options.dry_run;
                 gone.push(object.clone());
             }
-            Ok(Deleted::Waiting(object, changed)) => {
+            Ok(Deleted::Waiting(_, changed)) => {
                 call.changed |= changed;
-                gone.push(object);
+                gone.push(object.clone());
             }
             // Somebody else was faster.
             Err(error) if error.is_not_found_of(&call.resource) => {}

@@ -5,6 +5,7 @@ pub(crate) mod delete;
 mod delete_requests;
 mod modify;
 mod nonresource;
+mod options;
 mod read;
 mod subresource;
 mod watch;
@@ -254,10 +255,12 @@ async fn answer(
     access::authorize(server, &user, verb, &target)?;
 
     let registry = server.registry();
-    let resource = registry
-        .get(&target.group, &target.resource)
-        .ok_or_else(ApiError::no_such_resource)?
-        .clone();
+    let Some(resource) = registry.get(&target.group, &target.resource).cloned() else {
+        if registry.iter().any(|r| r.group == target.group) {
+            return Err(ApiError::no_such_resource());
+        }
+        return Ok(Reply::text(404, "404 page not found\n"));
+    };
     let version = resource
         .versions
         .iter()
@@ -273,14 +276,18 @@ async fn answer(
     if let Form::Table { .. } = form
         && IncludeObject::parse(query.get("includeObject")).is_none()
     {
-        return Err(ApiError::bad_request(
-            "includeObject: supported values: None, Metadata, Object",
-        ));
+        let given = query.get("includeObject").unwrap_or_default();
+        return Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {given:?}: must be 'Metadata', 'Object', 'None', or empty"
+        )));
     }
     if target.resource == "namespaces" && target.group.is_empty() {
         target.namespace = String::new();
     }
     let write = !matches!(verb, "get" | "list" | "watch");
+    if matches!(verb, "list" | "watch") {
+        options::check_list(&query, verb == "watch")?;
+    }
     let mut call = Call {
         server: server.clone(),
         user,
@@ -299,13 +306,8 @@ async fn answer(
     };
     if write {
         entry.manager = call.manager();
-        if call.query.get("dryRun").is_some_and(|d| d != "All") {
-            return Err(ApiError::new(
-                422,
-                "Invalid",
-                "dryRun: Unsupported value: supported values: \"All\"",
-            ));
-        }
+        let apply = negotiate::content_type(&call.headers) == "application/apply-patch+yaml";
+        options::check_write(verb, &call.query, apply)?;
     }
     let reply = within(&mut call, verb).await;
     entry.changed = call.changed;
@@ -345,7 +347,7 @@ async fn within(call: &mut Call, verb: &str) -> ApiResult<Reply> {
 fn verb(method: &Method, target: &Target, watch: bool) -> Option<&'static str> {
     let named = !target.name.is_empty();
     Some(match (method.as_str(), named) {
-        ("GET" | "HEAD", _) if watch && target.subresource.is_empty() => "watch",
+        ("GET" | "HEAD", false) if watch && target.subresource.is_empty() => "watch",
         ("GET" | "HEAD", true) => "get",
         ("GET" | "HEAD", false) => "list",
         ("POST", _) => "create",

@@ -12,12 +12,10 @@ use crate::store::Key;
 use crate::strategy::Endpoint;
 use crate::{access, body, crd, duplicates, meta, negotiate, patch, ssa};
 
-/// Media types of patches, in the order error texts list them.
-const PATCHES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
-
 /// Decodes the body as one object of the call's kind, filling in kind and apiVersion where they are left out.
 pub(crate) fn decode(call: &Call) -> ApiResult<Value> {
-    let mut object = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+    let content = negotiate::content_type(&call.headers);
+    let mut object = body::decode_as(&call.resource.kind, &content, &call.body)?;
     check_kind(call, &mut object)?;
     Ok(object)
 }
@@ -37,9 +35,20 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
         .and_then(Value::as_str)
         .unwrap_or(&wanted)
         .to_owned();
+    if kind != call.resource.kind && call.resource.is_custom() {
+        let why = format!("must be {}", call.resource.kind);
+        let error = FieldError::invalid("kind", json!(kind), why);
+        return Err(ApiError::invalid_kind(
+            &call.resource,
+            &kind,
+            meta::name(object),
+            &[error],
+        ));
+    }
     if kind != call.resource.kind {
+        let short = version.rsplit('/').next().unwrap_or_default();
         let message = format!(
-            "the object provided is unrecognized: {kind} in version \"{version}\" cannot be handled as a {}",
+            "{kind} in version {short:?} cannot be handled as a {}: no kind {kind:?} is registered for version {version:?}",
             call.resource.kind
         );
         return Err(ApiError::bad_request(message));
@@ -54,24 +63,17 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
     Ok(())
 }
 
-fn unknown(call: &Call, patch: bool) -> ApiResult<Unknown> {
+fn unknown(call: &Call, patch: bool) -> Unknown {
     match call.query.get("fieldValidation") {
-        Some("Strict") => Ok(Unknown::Refuse { patch }),
-        Some("Ignore") => Ok(Unknown::Ignore),
-        None | Some("Warn") => Ok(Unknown::Warn),
-        Some(other) => Err(ApiError::new(
-            422,
-            "Invalid",
-            format!(
-                "fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
-            ),
-        )),
+        Some("Strict") => Unknown::Refuse { patch },
+        Some("Ignore") => Unknown::Ignore,
+        _ => Unknown::Warn,
     }
 }
 
 /// What field validation finds in the body of an object.
 fn strict(call: &Call) -> ApiResult<Strict> {
-    if unknown(call, false)? == Unknown::Ignore {
+    if unknown(call, false) == Unknown::Ignore {
         return Ok(Strict::default());
     }
     let content = negotiate::content_type(&call.headers);
@@ -116,7 +118,7 @@ pub(crate) async fn run_admitted(
         version: call.version(),
         manager: &manager,
         dry_run: call.query.get("dryRun") == Some("All"),
-        unknown: unknown(call, patch)?,
+        unknown: unknown(call, patch),
         strict,
         patch_text: call.patch_text.clone(),
         warnings: Vec::new(),
@@ -172,7 +174,13 @@ pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Re
     let object = decode(call)?;
     call.strict = strict(call)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
-    if !meta::name(&object).is_empty() && meta::name(&object) != key.name {
+    if meta::name(&object).is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            key.name
+        )));
+    }
+    if meta::name(&object) != key.name {
         let message = format!(
             "the name of the object ({}) does not match the name on the URL ({})",
             meta::name(&object),
@@ -209,13 +217,31 @@ pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Re
             None,
             why,
         );
-        return Err(ApiError::invalid(&call.resource, &key.name, &[error]));
+        // The kind of this error is the resource.
+        let plural = &call.resource.plural;
+        let name = &key.name;
+        return Err(ApiError::invalid_kind(
+            &call.resource,
+            plural,
+            name,
+            &[error],
+        ));
     }
+    let resource = call.resource.clone();
     let write = Write::Update {
         key: &key,
         endpoint,
         managed: Managed::Track,
-        next: &mut |_| Ok(object.clone()),
+        next: &mut |old| {
+            let (sent, is) = (meta::uid(&object), meta::uid(old));
+            if !sent.is_empty() && sent != is {
+                let why = format!(
+                    "Precondition failed: UID in precondition: {sent}, UID in object meta: {is}"
+                );
+                return Err(ApiError::conflict(&resource, &key.name, &why));
+            }
+            Ok(object.clone())
+        },
     };
     let written = run(call, false, write).await?;
     reply(call, 200, &written).await
@@ -232,7 +258,10 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
         ))
     };
     let body = match kind.as_str() {
-        "application/json-patch+json" | "application/merge-patch+json" => body::json(&call.body)?,
+        "application/json-patch+json" => body::json(&call.body)?,
+        "application/merge-patch+json" => {
+            body::json(&call.body).map_err(|_| ApiError::bad_request("Invalid JSON Patch"))?
+        }
         "application/strategic-merge-patch+json" if !call.resource.is_custom() => {
             body::json(&call.body)?
         }
@@ -241,12 +270,14 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             ));
         }
-        _ => return Err(unsupported(PATCHES)),
+        _ => {
+            return Err(ApiError::unsupported_media_type("415: Unsupported Media Type").generic());
+        }
     };
-    if kind != "application/json-patch+json" && !body.is_object() {
+    if kind == "application/strategic-merge-patch+json" && !body.is_object() {
         return Err(ApiError::bad_request("the patch is not an object"));
     }
-    if unknown(call, true)? != Unknown::Ignore {
+    if unknown(call, true) != Unknown::Ignore {
         call.strict.json = duplicates::in_json(&call.body);
     }
     if kind == "application/strategic-merge-patch+json" {
@@ -266,25 +297,29 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
         };
         done.map_err(patch_error)?;
         if !new.is_object() {
-            return Err(ApiError::new(
-                422,
-                "Invalid",
-                "the patched object is not an object",
-            ));
+            let why =
+                "couldn't get version/kind; json parse error: the patched object is not an object";
+            return Err(ApiError::invalid_patch(&new, why));
         }
         for field in ["kind", "apiVersion"] {
             if new.get(field) != old.get(field) {
-                return Err(ApiError::bad_request(format!(
-                    "a patch cannot change {field}"
-                )));
+                let why = format!("a patch cannot change {field}");
+                return Err(ApiError::invalid_patch(&new, &why));
             }
         }
-        for field in ["name", "namespace"] {
-            if meta::get(&new, field) != meta::get(old, field) {
-                return Err(ApiError::bad_request(format!(
-                    "the {field} of the object does not match the {field} on the URL"
-                )));
-            }
+        if meta::name(&new) != meta::name(old) {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({})",
+                meta::name(&new),
+                meta::name(old)
+            )));
+        }
+        if meta::namespace(&new) != meta::namespace(old) {
+            return Err(ApiError::bad_request(format!(
+                "the namespace of the object ({}) does not match the namespace on the request ({})",
+                meta::namespace(&new),
+                meta::namespace(old)
+            )));
         }
         Ok(new)
     };
@@ -326,11 +361,9 @@ fn patch_error(error: patch::PatchError) -> ApiError {
         code => ApiError::new(
             code,
             "Invalid",
-            format!(
-                "the server rejected our request due to an error in our request: {}",
-                error.message
-            ),
-        ),
+            "the server rejected our request due to an error in our request",
+        )
+        .generic(),
     }
 }
 
@@ -341,12 +374,8 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         .get("fieldManager")
         .unwrap_or_default()
         .to_owned();
-    if manager.is_empty() {
-        let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
-        return Err(ApiError::new(422, "Invalid", message));
-    }
     let mut applied = body::yaml(&call.body)?;
-    let validation = unknown(call, true)?;
+    let validation = unknown(call, true);
     let strict = match validation {
         Unknown::Ignore => Strict::default(),
         _ => Strict::of_yaml(&call.body),
@@ -359,16 +388,20 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         }
         _ => call.warnings.extend(strict.yaml),
     }
-    for field in ["kind", "apiVersion"] {
-        if applied
-            .get(field)
-            .and_then(Value::as_str)
-            .is_none_or(str::is_empty)
-        {
-            return Err(ApiError::bad_request(format!(
-                "{field} must be set in an apply patch"
-            )));
-        }
+    let wanted = call.resource.api_version(&call.version().name);
+    let version = applied.get("apiVersion").and_then(Value::as_str);
+    let version = version.unwrap_or_default();
+    if version != wanted {
+        return Err(ApiError::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {wanted}"
+        )));
+    }
+    if applied
+        .get("kind")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
+        return Err(ApiError::bad_request("kind must be set in an apply patch"));
     }
     check_kind(call, &mut applied)?;
     if meta::get(&applied, "managedFields")

@@ -16,6 +16,7 @@ use crate::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
 use crate::registry::ScalePaths;
+use crate::schema::FieldError;
 use crate::selector::{Labels, Test};
 use crate::store::{Key, Stored};
 use crate::strategy::Endpoint;
@@ -126,14 +127,7 @@ pub(crate) async fn review(call: &mut Call) -> ApiResult<Reply> {
             |user, attributes| access::decide(&call.server, user, attributes),
         ),
     };
-    let kind = &call.resource.kind;
-    let answer = answer.map_err(|why| {
-        ApiError::new(
-            422,
-            "Invalid",
-            format!("{kind}.{} \"\" is invalid: {why}", call.resource.group),
-        )
-    })?;
+    let answer = answer?;
     Ok(Reply::json(201, &answer))
 }
 
@@ -284,13 +278,17 @@ async fn token(call: &mut Call) -> ApiResult<Reply> {
     let seconds = meta::field(&request, "spec.expirationSeconds")
         .and_then(Value::as_i64)
         .unwrap_or(TOKEN_SECONDS);
-    if seconds < 600 {
-        return Err(ApiError::new(
-            422,
-            "Invalid",
-            format!(
-                "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: {seconds}: may not specify a duration less than 10 minutes"
-            ),
+    let why = match seconds {
+        ..600 => Some("may not specify a duration less than 10 minutes"),
+        0x1_0000_0001.. => Some("may not specify a duration larger than 2^32 seconds"),
+        _ => None,
+    };
+    if let Some(why) = why {
+        let error = FieldError::invalid("spec.expirationSeconds", json!(seconds), why);
+        return Err(ApiError::invalid_review(
+            "authentication.k8s.io",
+            "TokenRequest",
+            error,
         ));
     }
     let (namespace, name) = (call.target.namespace.clone(), call.target.name.clone());
@@ -319,7 +317,11 @@ async fn token(call: &mut Call) -> ApiResult<Reply> {
     request["apiVersion"] = json!("authentication.k8s.io/v1");
     request["metadata"] = json!({"name": name, "namespace": namespace, "creationTimestamp": meta::rfc3339(call.server.now())});
     meta::set_field(&mut request, "spec.expirationSeconds", json!(seconds));
-    if meta::field(&request, "spec.audiences").is_none() {
+    if meta::field(&request, "spec.boundObjectRef").is_none() {
+        meta::set_field(&mut request, "spec.boundObjectRef", Value::Null);
+    }
+    let asked = meta::field(&request, "spec.audiences").and_then(Value::as_array);
+    if asked.is_none_or(Vec::is_empty) {
         meta::set_field(&mut request, "spec.audiences", json!([access::AUDIENCE]));
     }
     let at = jiff::Timestamp::from_second(expires).unwrap_or_else(|_| call.server.now());

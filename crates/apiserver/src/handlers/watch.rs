@@ -36,17 +36,8 @@ pub(crate) async fn watch(call: &mut Call) -> ApiResult<Reply> {
     let revision = read::revision(call)?;
     let initial = call.query.get("sendInitialEvents");
     let bookmarks = call.query.flag("allowWatchBookmarks");
-    if initial == Some("true") && call.query.get("resourceVersionMatch") != Some("NotOlderThan") {
-        return Err(ApiError::new(
-            422,
-            "Invalid",
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ));
-    }
     let seconds = match call.query.get("timeoutSeconds").filter(|s| *s != "0") {
-        Some(text) => text.parse().map_err(|_| {
-            ApiError::bad_request(format!("timeoutSeconds: {text:?} is not a number"))
-        })?,
+        Some(text) => text.parse().map_err(|_| ApiError::no_number(text))?,
         None => DEFAULT_TIMEOUT,
     };
     let store = call.server.store.revision();

@@ -19,6 +19,7 @@ use crate::meta;
 use crate::names;
 use crate::openapi;
 use crate::registry::{Origin, ResourceInfo, VersionInfo};
+use crate::schema::FieldError;
 use crate::server::Server;
 use crate::ssa;
 use crate::store::{Change, CommitError, Key, Stored};
@@ -102,7 +103,7 @@ impl Writer<'_> {
         if !matches!(meta::resource_version(&object), "" | "0") {
             return Err(ApiError::new(
                 500,
-                "InternalError",
+                "",
                 "resourceVersion should not be set on objects to be created",
             ));
         }
@@ -182,6 +183,11 @@ impl Writer<'_> {
                 Err(CommitError::Exists) if generated && attempt < 8 => attempt += 1,
                 Err(error) => return Err(self.refusal(error, &key, namespace)),
                 Ok(object) => {
+                    let object = if self.dry_run {
+                        Stored::unversioned(&object)
+                    } else {
+                        object
+                    };
                     return Ok(Written {
                         object,
                         changed: !self.dry_run,
@@ -302,7 +308,12 @@ impl Writer<'_> {
         };
         match self.commit(key, change) {
             Ok(object) => Ok(Some(Written {
-                object,
+                // What is gone, or was not stored, is told as it stands.
+                object: if released || self.dry_run {
+                    Stored::at_revision(&object, stored.revision)
+                } else {
+                    object
+                },
                 changed: !self.dry_run,
             })),
             Err(CommitError::Stale) => Ok(None),
@@ -319,16 +330,31 @@ impl Writer<'_> {
 
     /// resourceVersion and uid in the new object are conditions on the old one.
     fn preconditions(&self, new: &Value, old: &Value, key: &Key) -> ApiResult<()> {
-        let (sent, is) = (meta::uid(new), meta::uid(old));
-        if !sent.is_empty() && sent != is {
-            let why = format!(
-                "Precondition failed: UID in precondition: {sent}, UID in object meta: {is}"
-            );
-            return Err(ApiError::conflict(self.resource, &key.name, &why));
-        }
         let version = meta::resource_version(new);
+        if !version.is_empty() && version.parse::<u64>().is_err() {
+            let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+            return Err(ApiError::new(500, "", why));
+        }
         if !version.is_empty() && version != "0" && version != meta::resource_version(old) {
             return Err(ApiError::modified(self.resource, &key.name));
+        }
+        let mut errors = Vec::new();
+        for field in ["uid", "deletionTimestamp"] {
+            let sent = meta::get(new, field).filter(|v| !v.is_null() && **v != "");
+            if let Some(sent) = sent
+                && Some(sent) != meta::get(old, field)
+                && (field == "uid" || !meta::is_deleting(old))
+            {
+                let path = format!("metadata.{field}");
+                errors.push(FieldError::invalid(
+                    path,
+                    sent.clone(),
+                    "field is immutable",
+                ));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(self.resource, &key.name, &errors));
         }
         Ok(())
     }
@@ -431,7 +457,14 @@ impl Writer<'_> {
 
     pub(super) fn refusal(&self, error: CommitError, key: &Key, namespace: &str) -> ApiError {
         match error {
-            CommitError::Exists => ApiError::already_exists(self.resource, &key.name),
+            CommitError::Exists => {
+                let error = ApiError::already_exists(self.resource, &key.name);
+                let stored = self.server.store.get(&self.resource.table, key);
+                if stored.is_some_and(|o| meta::is_deleting(&o.value)) {
+                    return error.while_deleting();
+                }
+                error
+            }
             CommitError::Stale => ApiError::modified(self.resource, &key.name),
             CommitError::NamespaceMissing => {
                 let namespaces = self.server.namespaces();

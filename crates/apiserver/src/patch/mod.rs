@@ -79,9 +79,9 @@ pub fn merge(target: &mut Value, patch: &Value) {
 /// to say "only if nobody set this yet".
 pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
     let malformed = |m: String| PatchError::new(PatchErrorKind::Malformed, m);
-    let list = ops
-        .as_array()
-        .ok_or_else(|| malformed("a JSON patch must be a list of operations".into()))?;
+    let list = ops.as_array().ok_or_else(|| {
+        malformed("json: cannot unmarshal object into Go value of type jsonpatch.Patch".into())
+    })?;
     if list.len() > MAX_JSON_PATCH_OPERATIONS {
         return Err(PatchError::new(
             PatchErrorKind::TooMany,
@@ -91,8 +91,13 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
             ),
         ));
     }
-    let operations: Vec<PatchOperation> = serde_json::from_value(ops.clone())
-        .map_err(|e| malformed(format!("error decoding patch: {e}")))?;
+    // An operation that is none fails as one that cannot be done.
+    let operations: Vec<PatchOperation> = serde_json::from_value(ops.clone()).map_err(|e| {
+        PatchError::new(
+            PatchErrorKind::Unapplicable,
+            format!("error decoding patch: {e}"),
+        )
+    })?;
     let mut result = target.clone();
     for operation in operations {
         if let PatchOperation::Test(test) = &operation
@@ -236,8 +241,8 @@ mod tests {
             (json!({"a": 1}), PatchErrorKind::Malformed, 400),
             (
                 json!([{"op":"dance","path":"/a"}]),
-                PatchErrorKind::Malformed,
-                400,
+                PatchErrorKind::Unapplicable,
+                422,
             ),
         ] {
             let mut object = before.clone();

@@ -7,6 +7,7 @@ mod controllers;
 mod conversion;
 mod crud;
 mod custom;
+mod differential;
 mod hooks;
 mod kubectl;
 mod listing;

@@ -246,7 +246,7 @@ async fn a_put_of_a_custom_resource_needs_its_version() {
     assert_eq!(refused.code, 422);
     assert_eq!(
         refused.body["message"],
-        "Widget.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+        "widgets.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
     );
 }
 

@@ -186,6 +186,23 @@ pub fn reports(mirror: &ProtectionGroup, told: DesiredState, state: CurrentState
         && mirror.metadata.generation.is_some()
 }
 
+/// Whether a side's mirror names every VM of this failover, was told this and reports that. Err says
+/// what is missing.
+pub fn group_reports(
+    seen: &Scene,
+    side: &Side,
+    told: DesiredState,
+    state: CurrentState,
+) -> Result<(), String> {
+    if let Some(gap) = mirror_gap(seen, side) {
+        return Err(gap);
+    }
+    match &side.mirror {
+        Seen::Present(mirror) if reports(mirror, told, state) => Ok(()),
+        _ => Err(mirror_says(seen, side, state.as_str())),
+    }
+}
+
 /// What a side's mirror lacks.
 pub fn mirror_gap(seen: &Scene, side: &Side) -> Option<String> {
     let title = format!("{} (cluster {})", seen.group_title(), side.cluster);

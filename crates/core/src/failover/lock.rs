@@ -102,12 +102,16 @@ pub fn renew(seen: &Observed, now: Timestamp) -> Step {
     )
 }
 
+/// How often our lock is renewed: at least three times before it would expire.
+pub fn renew_every(seen: &Observed) -> SignedDuration {
+    let lease = i64::from(seen.zone.spec.failover.lock_lease_seconds);
+    SignedDuration::from_secs(RENEW_SECONDS.min(lease / 3))
+}
+
 /// Renews our lock if its last renewal is long enough ago.
 pub fn renew_if_due(seen: &Observed, standing: &Standing, now: Timestamp) -> Option<Step> {
     match standing {
-        Standing::Ours { renewed, .. }
-            if *renewed + SignedDuration::from_secs(RENEW_SECONDS) <= now =>
-        {
+        Standing::Ours { renewed, .. } if *renewed + renew_every(seen) <= now => {
             Some(renew(seen, now))
         }
         _ => None,

@@ -186,6 +186,30 @@ fn protected(seen: &Scene) -> Option<Obstacle> {
     })
 }
 
+/// A VM of the failover that is not protected as it was when validation was over: its request is
+/// gone or going, or it has got a disk that is not replicated. Unequal disks are not asked for here.
+pub fn protection_lost(seen: &Scene) -> Option<String> {
+    let lost = |member: &Member| {
+        let Some(request) = member.request else {
+            return Some("has no ProtectionRequest in the group any more");
+        };
+        if request.metadata.deletion_timestamp.is_some() {
+            return Some("is being unprotected");
+        }
+        let status = request.status.as_ref();
+        let protected =
+            status.and_then(|s| conditions::get(&s.conditions, condition::PROTECTED))?;
+        (protected.status == "False" && protected.reason == condition::UNREPLICATED_VOLUME)
+            .then_some("has a disk that is not replicated")
+    };
+    let bad: Vec<String> = seen
+        .cast
+        .iter()
+        .filter_map(|m| Some(format!("VM {} {}", m.vm, lost(m)?)))
+        .collect();
+    (!bad.is_empty()).then(|| words::list(&bad))
+}
+
 /// Both clusters have the mirror of the group, and it names every member.
 fn mirrored(seen: &Scene) -> Option<Obstacle> {
     let bad: Vec<String> = [&seen.source, &seen.target]

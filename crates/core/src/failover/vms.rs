@@ -165,12 +165,16 @@ fn states(side: &Side) -> BTreeMap<Key<'_>, Told<'_>> {
         .collect()
 }
 
-/// What is told of a VM; where the mirror does not name it, only what holds for all.
+/// What is told of a VM; where its status does not name it, what holds for all members.
 fn state_of<'a>(states: &BTreeMap<Key, Told<'a>>, side: &Side, vm: &VmRef) -> Option<Told<'a>> {
     if let Some(told) = states.get(&key(vm)) {
         return Some(*told);
     }
     let mirror = side.mirror.present()?;
+    let mut members = mirror.spec.members.iter();
+    if !members.any(|m| m.vm_ref.as_ref() == Some(vm)) {
+        return None;
+    }
     let told = [
         (DesiredState::Stopped, CurrentState::Stopped),
         (DesiredState::Running, CurrentState::Running),

@@ -126,6 +126,7 @@ pub(super) fn blocked(stage: &Stage, journal: &mut Journal) -> Next {
     let until_deadline = stage.deadline.duration_since(stage.now).unsigned_abs();
     let wait = Wait {
         reason: reason::CONFLICTING_GROUPS,
+        fact: sentence.clone(),
         sentence,
         again: QUEUE_AGAIN.min(until_deadline),
     };

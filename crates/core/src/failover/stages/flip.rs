@@ -10,9 +10,8 @@ use super::{
     Next, Stage, budget_sentence, may_return, mirror_command, over_budget, passed_hooks, tell,
     wanted,
 };
-use crate::Seen;
 use crate::conditions::Truth;
-use crate::failover::evidence::{all_primary, mirror_says, reports, source_stopped};
+use crate::failover::evidence::{all_primary, group_reports, source_stopped};
 use crate::failover::hooks::{self, Progress, When};
 use crate::failover::journal::{Cause, Journal};
 use crate::failover::preflight::Obstacle;
@@ -113,9 +112,8 @@ pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
 pub(super) fn starting_on_target(stage: &Stage, journal: &mut Journal) -> Next {
     let seen = stage.seen;
     let (wanted, reached) = wanted(seen);
-    if let Seen::Present(mirror) = &seen.target.mirror
-        && reports(mirror, wanted, reached)
-    {
+    let arrived = group_reports(seen, &seen.target, wanted, reached);
+    let Err(fact) = arrived else {
         let sentence = format!(
             "{} on cluster {} reports {reached}.",
             seen.group_title(),
@@ -134,7 +132,7 @@ pub(super) fn starting_on_target(stage: &Stage, journal: &mut Journal) -> Next {
             return Next::Enter(State::Completed, because);
         }
         return Next::Enter(State::RunningPostHooks, because);
-    }
+    };
     // DRBD must be Primary at the moment of the start, not only when the state was entered.
     if let Err(fact) = all_primary(seen, &seen.target) {
         let command = stage.command(&seen.target.cluster, "get drbdresource -A");
@@ -148,7 +146,6 @@ pub(super) fn starting_on_target(stage: &Stage, journal: &mut Journal) -> Next {
             vec![],
         );
     }
-    let fact = mirror_says(seen, &seen.target, reached.as_str());
     journal.fact(reason::TARGET_RUNNING, Truth::Unknown, "Starting", &fact);
     let steps = tell(&seen.target, wanted);
     let command = mirror_command(stage, &seen.target);

@@ -47,6 +47,8 @@ pub enum Next {
 pub struct Wait {
     /// Reason of the condition `Complete`.
     pub reason: &'static str,
+    /// What is in the way, as a clause.
+    pub fact: String,
     /// Five parts for a person.
     pub sentence: String,
     /// When to look again if no change wakes us.
@@ -94,6 +96,7 @@ impl<'a> Stage<'a> {
         let trouble = self.seen.trouble.as_ref();
         let trouble =
             trouble.map_or_else(String::new, |t| format!(" (the last attempt failed: {t})"));
+        let fact = format!("{}{trouble}", obstacle.fact);
         let sentence = words::Wait {
             what: format!(
                 "Failover of {} to cluster {} is in {} since {}",
@@ -102,13 +105,14 @@ impl<'a> Stage<'a> {
                 self.state,
                 moment(self.since)
             ),
-            by: format!("{}{trouble}", obstacle.fact),
+            by: fact.clone(),
             since: None,
             next,
             command: obstacle.command,
         };
         let wait = Wait {
             reason: obstacle.reason,
+            fact,
             sentence: sentence.to_string(),
             again: LOOK_AGAIN,
         };
@@ -187,7 +191,7 @@ pub fn look(stage: &Stage, journal: &mut Journal) -> Next {
     if stage.seen.request.spec.abort && stage.state.is_past_flip() {
         journal.ignore_abort(&abort_too_late(stage));
     }
-    match stage.state {
+    let next = match stage.state {
         State::Validating => before::validating(stage, journal),
         State::RunningPreHooks => before::running_pre_hooks(stage, journal),
         State::StoppingOnSource => stop::stopping_on_source(stage, journal),
@@ -201,12 +205,12 @@ pub fn look(stage: &Stage, journal: &mut Journal) -> Next {
         State::Pending | State::Completed | State::Failed => {
             Next::Enter(State::Validating, "the lock is taken".into())
         }
-    }
+    };
+    within_budget(stage, next)
 }
 
-/// What ends a failover from outside: its group is gone, it is deleted, it is told to abort, or its
-/// time is over. After the flip only the time counts, and a state whose end can be observed is
-/// rather left than failed: see [`over_budget`].
+/// What ends a failover from outside: its group is gone, it is deleted, or it is told to abort. After
+/// the flip only the time counts, and a state whose end can be observed is rather left than failed.
 fn interruption(stage: &Stage) -> Option<Next> {
     let seen = stage.seen;
     if seen.group.is_none() {
@@ -231,7 +235,20 @@ fn interruption(stage: &Stage) -> Option<Next> {
             "Aborted by spec.abort before the role flip.".into(),
         ));
     }
-    (stage.now >= stage.deadline).then(|| over_budget(stage, "it had not come to the role flip"))
+    None
+}
+
+/// Before the flip a state ends with the budget, whatever it waits for.
+fn within_budget(stage: &Stage, next: Next) -> Next {
+    let bound = stage.state != State::RollingBack && !stage.state.is_past_flip();
+    if !bound || stage.now < stage.deadline {
+        return next;
+    }
+    match next {
+        Next::Wait(wait, _) => over_budget(stage, &wait.fact),
+        Next::Enter(..) => over_budget(stage, "it had not come to the role flip"),
+        ended => ended,
+    }
 }
 
 fn over_budget(stage: &Stage, what: &str) -> Next {

@@ -5,10 +5,9 @@ use farshore_api::conditions::failover as reason;
 use jiff::SignedDuration;
 
 use super::{Next, Stage, may_have_flipped, mirror_command, tell, wanted};
-use crate::Seen;
 use crate::conditions::Truth;
 use crate::failover::ROLLBACK_LIMIT;
-use crate::failover::evidence::{all_primary, mirror_says, reports};
+use crate::failover::evidence::{all_primary, group_reports};
 use crate::failover::journal::{Cause, Journal};
 use crate::failover::preflight::Obstacle;
 use crate::failover::step::Step;
@@ -46,10 +45,8 @@ pub(super) fn rolling_back(stage: &Stage, journal: &mut Journal) -> Next {
         _ if flipped => Some(format!("sourceCluster is not {} yet", source.cluster)),
         _ => None,
     };
-    if not_primary.is_none()
-        && let Seen::Present(mirror) = &source.mirror
-        && reports(mirror, wanted, reached)
-    {
+    let arrived = group_reports(seen, source, wanted, reached);
+    if not_primary.is_none() && arrived.is_ok() {
         let cause = Cause::new(
             cause,
             format!(
@@ -70,7 +67,7 @@ pub(super) fn rolling_back(stage: &Stage, journal: &mut Journal) -> Next {
         Some(_) => return_roles(stage),
         None => tell(source, wanted),
     };
-    let fact = not_primary.unwrap_or_else(|| mirror_says(seen, source, reached.as_str()));
+    let fact = not_primary.or(arrived.err()).unwrap_or_default();
     let limit = SignedDuration::from_secs(ROLLBACK_LIMIT.as_secs() as i64);
     let until = stage.since + limit;
     if stage.now >= until {
@@ -133,6 +130,7 @@ fn known_reason(read: &str) -> &'static str {
         reason::VM_STOP_TIMEOUT,
         reason::CONFLICTING_GROUPS,
         reason::HOOK_FAILED,
+        reason::MEMBERS_NOT_PROTECTED,
     ];
     all.into_iter()
         .find(|r| *r == read)

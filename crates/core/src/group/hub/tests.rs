@@ -251,6 +251,58 @@ fn while_a_failover_holds_the_lock_only_it_says_what_runs() {
     );
 }
 
+/// The VMs that a group's mirror names on each cluster.
+fn named(seen: &Observed) -> Vec<usize> {
+    let count = |m: &Seen<ProtectionGroup>| m.present().map_or(0, |m| m.spec.members.len());
+    seen.mirrors.values().map(count).collect()
+}
+
+#[test]
+fn while_a_failover_holds_the_lock_no_member_leaves_a_mirror() {
+    let mut seen = settle(observed());
+    let all = named(&seen);
+    seen.lease = Some(lease("uid-of-fr", "2026-01-01T00:58:00Z"));
+    let mut unprotected = seen.clone();
+    unprotected.requests[0].metadata.deletion_timestamp = Some(Time(now()));
+    assert_eq!(named(&settle(unprotected.clone())), all);
+    let mut removed = seen.clone();
+    removed.group.spec.members.remove(0);
+    assert_eq!(named(&settle(removed)), all);
+
+    unprotected.lease = None;
+    let fewer: Vec<usize> = all.iter().map(|n| n - 1).collect();
+    assert_eq!(named(&settle(unprotected)), fewer, "it leaves afterwards");
+}
+
+#[test]
+fn a_mirror_lost_while_the_roles_move_is_made_again_stopped() {
+    let mut seen = settle(observed());
+    let active = seen.requests[0].spec.source_cluster.clone();
+    seen.lease = Some(lease("uid-of-fr", "2026-01-01T00:58:00Z"));
+    let failover = |state: &str| -> FailoverRequest {
+        from_json(json!({
+            "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "FailoverRequest",
+            "metadata": {"name": "move", "uid": "uid-of-fr"},
+            "spec": {"protectionGroupRef": {"name": "shop"}, "targetCluster": active, "failoverType": "planned"},
+            "status": {"state": state},
+        }))
+    };
+    seen.mirrors.insert(active.clone(), Seen::Absent);
+    for (state, made) in [("Validating", false), ("StartingOnTarget", true)] {
+        seen.failovers = vec![failover(state)];
+        let steps = decide(&seen, now()).steps;
+        let stopped = steps.iter().any(|step| {
+            matches!(step, Step::CreateMirror { cluster, mirror }
+                if *cluster == active && mirror.spec.desired_state == DesiredState::Stopped)
+        });
+        assert_eq!(
+            (stopped, steps.len()),
+            (made, usize::from(made)),
+            "{state}: {steps:?}"
+        );
+    }
+}
+
 #[test]
 fn a_failover_under_way_counts_although_its_lock_expired() {
     let failover: FailoverRequest = from_json(json!({

@@ -12,7 +12,8 @@ use farshore_core::failover::{Side, decide};
 use serde_json::{Value, json};
 
 use super::world::{
-    FINALIZER, NAMESPACE, UID, World, at, complain, set_role, time, told, told_in_short,
+    FINALIZER, NAMESPACE, UID, World, at, complain, forget_first, set_role, time, told,
+    told_in_short,
 };
 
 fn hook(on_failure: Option<&str>) -> Value {
@@ -248,7 +249,7 @@ fn cases() -> Vec<(&'static str, World)> {
         move |w: &mut World| {
             w.hooks(json!({"preFailover": [hook(on_failure)]}));
             let job = job.map(|j| serde_json::from_value(j.clone()).unwrap());
-            w.seen.jobs.insert("shop-1-pre-0".into(), job);
+            w.seen.jobs.insert("shop-1-decb7c42-pre-0".into(), job);
         }
     };
     let failed = json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "it did not work"}]}});
@@ -369,6 +370,27 @@ fn cases() -> Vec<(&'static str, World)> {
         "taints_source_started_again",
         World::in_state(RemovingTaints),
         &|_| {},
+    );
+    case(
+        "taints_disk_added_meanwhile_rolls_back",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            let status = w.seen.members[0].status.as_mut().unwrap();
+            status.conditions = serde_json::from_value(json!([{
+                "type": "Protected", "status": "False", "reason": "UnreplicatedVolume",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]))
+            .unwrap();
+        },
+    );
+    case(
+        "taints_member_unprotected_meanwhile_rolls_back",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            w.seen.members[0].metadata.deletion_timestamp = Some(time(w.now));
+        },
     );
     case(
         "taints_node_unknown",
@@ -493,6 +515,16 @@ fn cases() -> Vec<(&'static str, World)> {
         );
     });
     case(
+        "starting_is_not_done_while_the_mirror_lacks_a_vm",
+        World::in_state(StartingOnTarget),
+        &|w| {
+            flipped(w);
+            told(&mut w.seen.target, DesiredState::Running);
+            World::report(&mut w.seen.target, CurrentState::Running);
+            forget_first(&mut w.seen.target);
+        },
+    );
+    case(
         "starting_is_done",
         World::in_state(StartingOnTarget),
         &|w| {
@@ -518,7 +550,7 @@ fn cases() -> Vec<(&'static str, World)> {
             w.roles_have_flipped();
             w.hooks(json!({"postFailover": [hook(on_failure)]}));
             w.seen.jobs.insert(
-                "shop-1-post-0".into(),
+                "shop-1-decb7c42-post-0".into(),
                 Seen::Present(serde_json::from_value(job.clone()).unwrap()),
             );
         }

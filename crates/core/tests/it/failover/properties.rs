@@ -138,7 +138,7 @@ fn random_world() -> impl Strategy<Value = World> {
                 "preFailover": [{"name": "a", "namespace": "ops", "jobTemplate": {}}],
                 "postFailover": [{"name": "b", "namespace": "ops", "jobTemplate": {}}],
             }));
-            for name in ["shop-1-pre-0", "shop-1-post-0"] {
+            for name in ["shop-1-decb7c42-pre-0", "shop-1-decb7c42-post-0"] {
                 let job = match job {
                     0 => Seen::Unknown("silent".into()),
                     1 => Seen::Absent,

@@ -57,13 +57,13 @@ fn a_planned_failover_passes_its_states_in_order_and_writes_in_order() {
         [
             "AddFinalizer",
             "TakeLock",
-            "Job shop-1-pre-0",
+            "Job shop-1-decb7c42-pre-0",
             "east stopped",
             "untaint west-1 drbd.linbit.com/lost-quorum",
             "flip db01 to west",
             "flip web01 to west",
             "west running",
-            "Job shop-1-post-0",
+            "Job shop-1-decb7c42-post-0",
             "ReleaseLock",
             "RemoveFinalizer",
         ]

@@ -363,7 +363,7 @@ impl World {
             for index in 0..count {
                 self.seen
                     .jobs
-                    .entry(format!("shop-1-{when}-{index}"))
+                    .entry(farshore_api::names::hook_job("shop-1", UID, when, index))
                     .or_insert(Seen::Absent);
             }
         }
@@ -401,6 +401,15 @@ pub fn set_role(side: &mut Side, role: Role) {
     for resource in World::resources(side).values_mut() {
         resource.status.as_mut().unwrap().role = Some(role);
     }
+}
+
+/// The mirror loses its first VM.
+pub fn forget_first(side: &mut Side) {
+    let Seen::Present(mirror) = &mut side.mirror else {
+        panic!("no mirror to change")
+    };
+    mirror.spec.members.remove(0);
+    mirror.status.as_mut().unwrap().vms.remove(0);
 }
 
 /// The mirror says of its first VM why it does not run.

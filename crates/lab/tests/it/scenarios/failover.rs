@@ -197,6 +197,7 @@ async fn hooks_run_as_jobs_on_the_target() {
         json!({ "preFailover": [hook("announce")], "postFailover": [hook("resume")] });
     user(&lab).apply("hub", &manifest).await.unwrap();
     let request = user(&lab).failover_ended("to-west").await.unwrap();
+    let uid = request.metadata.uid.unwrap();
     assert_eq!(
         request.status.unwrap().state,
         Some(FailoverState::Completed)
@@ -204,7 +205,7 @@ async fn hooks_run_as_jobs_on_the_target() {
     let jobs: Api<Job> = Api::namespaced(lab.cluster("west").admin.clone(), "hooks");
     for stage in ["pre", "post"] {
         let job = jobs
-            .get(&names::hook_job("to-west", stage, 0))
+            .get(&names::hook_job("to-west", &uid, stage, 0))
             .await
             .unwrap();
         assert_eq!(job.status.and_then(|s| s.succeeded), Some(1), "{stage}");

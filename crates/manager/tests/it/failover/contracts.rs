@@ -357,13 +357,15 @@ async fn hooks_are_jobs_on_the_target() {
                 .collect::<Vec<_>>()
         }
     };
+    let uid = world.requests().get("shop-1").await.unwrap().uid().unwrap();
+    let job = |stage: &str, index| farshore_api::names::hook_job("shop-1", &uid, stage, index);
     assert_eq!(
         names("west").await,
-        ["shop-1-post-0", "shop-1-pre-0", "shop-1-pre-1"]
+        [job("post", 0), job("pre", 0), job("pre", 1)]
     );
     assert!(names("east").await.is_empty());
     let job: Job = Api::namespaced(world.client("west"), "ops")
-        .get("shop-1-pre-0")
+        .get(&job("pre", 0))
         .await
         .unwrap();
     assert_eq!(
