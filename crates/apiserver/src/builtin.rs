@@ -141,6 +141,18 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
     }
 }
 
+/// What of the metadata a write to `/status` may change: of a custom resource and of a definition nothing, of other
+/// kinds what their strategies do not reset.
+pub(crate) fn written_with_status(resource: &ResourceInfo) -> &'static [&'static str] {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        _ if resource.is_custom() => &[],
+        ("apiextensions.k8s.io" | "certificates.k8s.io", _) => &[],
+        ("apps", "Deployment") => &["annotations", "finalizers", "ownerReferences"],
+        ("", "Pod") => &["annotations", "finalizers", "labels"],
+        _ => &["annotations", "finalizers", "labels", "ownerReferences"],
+    }
+}
+
 fn service(spec: &mut Map<String, Value>) {
     fallback(spec, "type", || json!("ClusterIP"));
     fallback(spec, "sessionAffinity", || json!("None"));

@@ -180,7 +180,7 @@ impl ApiError {
 
     /// The user may not do this; the message is complete.
     pub fn denied(message: String, group: &str, resource: &str, name: &str) -> Self {
-        let mut error = Self::new(403, "Forbidden", message);
+        let mut error = Self::new(403, "Forbidden", message).generic();
         for (field, value) in [("name", name), ("group", group), ("kind", resource)] {
             if !value.is_empty() {
                 error.details.insert(field.into(), json!(value));

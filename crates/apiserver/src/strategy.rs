@@ -76,6 +76,9 @@ pub(crate) fn prepare_update(
             let mut kept = old.clone();
             restore(&mut kept, new, "status");
             meta::carry(new, &mut kept, "managedFields");
+            for field in builtin::written_with_status(resource) {
+                meta::carry(new, &mut kept, field);
+            }
             *new = kept;
         }
         Endpoint::Finalize => {

@@ -73,6 +73,13 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// What is beyond all that is served is no Status.
+    pub fn no_page() -> Self {
+        Self::text(404, "404 page not found\n")
+    }
+}
+
 /// A request for a resource, ready for its handler.
 pub(crate) struct Call {
     pub server: Arc<Server>,
@@ -259,15 +266,23 @@ async fn answer(
         if registry.iter().any(|r| r.group == target.group) {
             return Err(ApiError::no_such_resource());
         }
-        return Ok(Reply::text(404, "404 page not found\n"));
+        return Ok(Reply::no_page());
     };
     let version = resource
         .versions
         .iter()
-        .position(|v| v.name == target.version)
-        .ok_or_else(ApiError::no_such_resource)?;
+        .position(|v| v.name == target.version);
+    let Some(version) = version else {
+        return match resource.is_custom() {
+            true => Ok(Reply::no_page()),
+            false => Err(ApiError::no_such_resource()),
+        };
+    };
     if !resource.namespaced && !target.namespace.is_empty() {
-        return Err(ApiError::no_such_resource());
+        return match resource.is_custom() {
+            true => Ok(Reply::no_page()),
+            false => Err(ApiError::no_such_resource()),
+        };
     }
     if resource.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
         return Err(ApiError::no_such_resource());

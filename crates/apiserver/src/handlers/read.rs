@@ -305,6 +305,10 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Reply> {
         }
     }
     let mut metadata = json!({"resourceVersion": snapshot.revision.to_string()});
+    if call.resource.is_custom() && matches!(call.form, Form::Object) {
+        // Lists without a type of their own always tell it.
+        metadata["continue"] = json!("");
+    }
     if rest > 0
         && let Some(last) = page.last()
     {

@@ -48,7 +48,10 @@ pub(crate) async fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
         return Err(ApiError::not_implemented(&name));
     }
     let Some(subresource) = call.version().subresource(&name).cloned() else {
-        return Err(ApiError::no_such_resource());
+        return Err(match call.resource.is_custom() {
+            true => ApiError::not_found(&call.resource, &call.target.name),
+            false => ApiError::no_such_resource(),
+        });
     };
     if !subresource.verbs.contains(&verb) {
         return Err(ApiError::method_not_allowed());

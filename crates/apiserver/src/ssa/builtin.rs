@@ -209,6 +209,10 @@ static FIELDS: &[Field] = &[
         Struct,
     ),
     by("ValidatingAdmissionPolicySpec", "variables", "", &["name"]),
+    field("CustomResourceDefinition", "spec", "DefinitionSpec", Struct),
+    field("DefinitionSpec", "names", "", Struct),
+    field("Event", "source", "", Struct),
+    field("Event", "deprecatedSource", "", Struct),
     field("CSINode", "spec", "CSINodeSpec", Struct),
     by("CSINodeSpec", "drivers", "", &["name"]),
 ];
@@ -286,6 +290,11 @@ static MAPS: &[&str] = &[
 pub fn lookup(owner: &str, name: &str) -> Option<&'static Field> {
     let special = FIELDS.iter().find(|f| f.owner == owner && f.name == name);
     special.or_else(|| EVERYWHERE.iter().find(|f| f.name == name))
+}
+
+/// Whether a keyed list is written even where it is empty.
+pub fn is_required(field: &Field) -> bool {
+    (field.owner, field.name) == ("PodSpec", "containers")
 }
 
 /// Whether an object in a field of this name is one leaf to server-side apply.

@@ -158,7 +158,7 @@ pub fn apply(
         shape,
         api_version,
         now,
-        ignored: &ignored(subresource),
+        ignored: &ignored(subresource, api_version, kind),
     };
     let id = ManagerId::applier(manager, subresource);
     let (mut object, managers) = match request.apply(managers.clone(), &id, force) {
@@ -243,7 +243,7 @@ pub fn track_update(
             record_update(
                 &mut managers,
                 id,
-                change.without(&ignored(subresource)),
+                change.without(&ignored(subresource, api_version, &kind)),
                 api_version,
                 now,
             );
@@ -433,9 +433,20 @@ fn never_owned() -> Set {
 }
 
 /// Fields that a request to this endpoint can neither change nor own.
-fn ignored(subresource: Option<&str>) -> Set {
-    match subresource {
-        Some("status") => Set::of([vec![field("spec")], vec![field("metadata")]]),
+fn ignored(subresource: Option<&str>, api_version: &str, kind: &str) -> Set {
+    let metadata = |name| vec![field("metadata"), field(name)];
+    match (subresource, kind) {
+        (Some("status"), "CustomResourceDefinition") => {
+            Set::of([vec![field("spec")], vec![field("metadata")]])
+        }
+        (Some("status"), "Deployment") if builtin::is_builtin(api_version) => {
+            Set::of([vec![field("spec")], metadata("labels")])
+        }
+        (Some("status"), "Pod") if builtin::is_builtin(api_version) => {
+            Set::of([vec![field("spec")], metadata("ownerReferences")])
+        }
+        (Some("status"), _) if builtin::is_builtin(api_version) => Set::of([vec![field("spec")]]),
+        (Some("status"), _) => Set::of([vec![field("spec")], vec![field("metadata")]]),
         _ => Set::default(),
     }
 }

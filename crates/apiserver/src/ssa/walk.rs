@@ -250,14 +250,14 @@ fn diff(
         let a = old.and_then(Value::as_object).unwrap_or(&empty);
         let b = new.and_then(Value::as_object).unwrap_or(&empty);
         let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-        let present = Value::Object(Map::new());
         for name in names {
             let child = shape.field(name);
-            let default = child.always_present.then_some(&present);
+            // What is always written where its parent is; in a parent that is new it is new, too.
+            let default = child.always.as_ref();
             path.push(field(name));
             diff(
-                a.get(name).or(default),
-                b.get(name).or(default),
+                a.get(name).or(default.filter(|_| old.is_some())),
+                b.get(name).or(default.filter(|_| new.is_some())),
                 child.shape,
                 path,
                 out,
