@@ -134,7 +134,10 @@ impl<'s> Shape<'s> {
                         },
                     },
                     None if builtin::is_map(name) => child(Shape::Deduced, true, false),
-                    None => child(Shape::Builtin(""), true, false),
+                    None => Child {
+                        always: builtin::always(owner, name),
+                        ..child(Shape::Builtin(""), true, false)
+                    },
                 }
             }
             Shape::BuiltinList(_) | Shape::Deduced => child(Shape::Deduced, false, false),
@@ -176,10 +179,9 @@ impl<'s> Shape<'s> {
                     .collect()
             }
             Shape::BuiltinList(field) => match field.how {
-                How::Keyed { ssa, .. } => ssa
-                    .iter()
-                    .map(|k| (*k, builtin::key_default(k).map(Value::from)))
-                    .collect(),
+                How::Keyed { ssa, .. } => {
+                    ssa.iter().map(|k| (*k, builtin::key_default(k))).collect()
+                }
                 _ => Vec::new(),
             },
             _ => Vec::new(),

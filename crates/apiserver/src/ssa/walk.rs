@@ -78,16 +78,21 @@ fn element(shape: Shape<'_>, form: Form, item: &Value) -> Result<PathElement, St
                 fields.insert(key.to_owned(), value.clone());
             }
             (_, Some(default)) => {
+                any = true;
                 fields.insert(key.to_owned(), default);
             }
             _ => {}
         }
     }
     if !any {
-        let keys: Vec<&str> = shape.keys().into_iter().map(|(k, _)| k).collect();
+        let keys: Vec<String> = shape
+            .keys()
+            .into_iter()
+            .map(|(k, _)| format!("{k:?}"))
+            .collect();
         return Err(format!(
-            "associative list with keys has an element that omits key field {:?} (and doesn't have default value)",
-            keys.join(", ")
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+            keys.join(" ")
         ));
     }
     Ok(PathElement::key(fields))
