@@ -191,6 +191,20 @@ fn cases() -> Vec<(&'static str, World)> {
         World::in_state(Validating),
         &|w| w.seen.standby = Seen::Absent,
     );
+    for (name, of_target) in [
+        ("validating_source_resource_is_being_deleted", false),
+        ("validating_standby_resource_is_being_deleted", true),
+    ] {
+        case(name, World::in_state(Validating), &|w| {
+            let side = if of_target {
+                &mut w.seen.target
+            } else {
+                &mut w.seen.source
+            };
+            let first = World::resources(side).values_mut().next().unwrap();
+            first.metadata.deletion_timestamp = Some(time(at(-5)));
+        });
+    }
     case(
         "validating_split_brain",
         World::in_state(Validating),
