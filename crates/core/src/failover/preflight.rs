@@ -190,7 +190,7 @@ fn protected(seen: &Scene) -> Option<Obstacle> {
 /// gone or going, or it has got a disk that is not replicated. Unequal disks are not asked for here.
 pub fn protection_lost(seen: &Scene) -> Option<String> {
     let lost = |member: &Member| {
-        let Some(request) = member.request else {
+        let Some(request) = member.request.filter(|_| member.in_group) else {
             return Some("has no ProtectionRequest in the group any more");
         };
         if request.metadata.deletion_timestamp.is_some() {
@@ -278,7 +278,7 @@ fn standby_ready(seen: &Scene) -> Option<Obstacle> {
 /// before anything is stopped, and again when everything is: only then nothing can be lost.
 pub fn in_sync(seen: &Scene) -> Option<Obstacle> {
     let mut bad = Vec::new();
-    for Member { vm, request } in &seen.cast {
+    for Member { vm, request, .. } in &seen.cast {
         if request.is_some_and(|r| seen.flipped(r)) {
             continue;
         }

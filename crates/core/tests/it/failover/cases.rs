@@ -406,6 +406,37 @@ fn cases() -> Vec<(&'static str, World)> {
             w.seen.members[0].metadata.deletion_timestamp = Some(time(w.now));
         },
     );
+    let leave = |w: &mut World| {
+        let left = w.seen.members.remove(0);
+        w.seen.former.push(left);
+    };
+    case(
+        "taints_member_taken_from_the_group_rolls_back",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            leave(w);
+        },
+    );
+    case(
+        "promoting_flips_a_member_that_has_left_the_group_too",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.flipping();
+            leave(w);
+        },
+    );
+    case(
+        "promoting_is_done_with_a_member_that_has_left_the_group",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.roles_have_flipped();
+            w.flipping();
+            leave(w);
+        },
+    );
     case(
         "taints_node_unknown",
         World::in_state(RemovingTaints),
