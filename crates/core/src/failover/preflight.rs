@@ -38,7 +38,7 @@ pub fn input_error(seen: &Scene) -> Option<Cause> {
         .collect();
     if seen.group.is_none() {
         let message = format!(
-            "ProtectionGroup {} not found in namespace {}",
+            "ProtectionGroup {} not found in namespace {1}. Nothing was changed. Create a new FailoverRequest whose spec.protectionGroupRef names one of: kubectl get protectiongroup -n {1}",
             seen.group_name(),
             seen.namespace()
         );
@@ -46,7 +46,7 @@ pub fn input_error(seen: &Scene) -> Option<Cause> {
     }
     if !clusters.contains(&spec.target_cluster.as_str()) {
         let message = format!(
-            "spec.targetCluster {:?} is not a cluster of ProtectionZone {zone}; its clusters are {}",
+            "spec.targetCluster {:?} is not a cluster of ProtectionZone {zone}. Nothing was changed. Create a new FailoverRequest whose spec.targetCluster is one of: {}",
             spec.target_cluster,
             words::list(&clusters)
         );
