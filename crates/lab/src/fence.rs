@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use futures::future::{BoxFuture, FutureExt};
+use kube::Client;
+use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
 /// One life of a process.
@@ -16,6 +18,16 @@ impl Fence {
     /// Ends this life.
     pub fn kill(&self) {
         self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// The same client, cut off at the end of this life.
+    pub fn around(&self, client: Client) -> Client {
+        let namespace = client.default_namespace().to_string();
+        let inner = tower::service_fn(move |request: http::Request<Body>| {
+            let client = client.clone();
+            async move { client.send(request).await }
+        });
+        Client::new(self.layer(inner), namespace)
     }
 
     fn is_dead(&self) -> bool {

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod control;
 pub mod demo;
 pub mod drbd;
+pub mod engine;
 mod fence;
 pub mod guest;
 pub mod guests;

@@ -14,15 +14,18 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tower::Layer;
 
+use crate::engine::without_news;
 use crate::fence::Fence;
 
 /// One cluster's API server as clients see it.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// The server.
-    pub server: ApiServer,
+    /// The server, if it is one inside this process.
+    pub inside: Option<ApiServer>,
     /// Its URL in kubeconfigs.
     pub url: String,
+    /// Whether the server is an old one, for which definitions are simplified.
+    pub dated: bool,
     /// PEM of the authority that signed its certificate; `None` within the process.
     pub authority: Option<String>,
 }
@@ -59,21 +62,39 @@ impl Wire {
         let endpoint = self
             .endpoint(cluster)
             .ok_or_else(|| anyhow::anyhow!("the lab has no cluster {cluster:?}"))?;
-        if endpoint.authority.is_none() {
-            return Ok(in_process(&endpoint, Some(token), fence));
+        if let (None, Some(server)) = (&endpoint.authority, &endpoint.inside) {
+            return Ok(in_process(server, Some(token), fence));
         }
         let kubeconfig = self.kubeconfig(&[(cluster, token)])?;
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
         let config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(ClientBuilder::try_from(config)?.with_layer(fence).build())
+        let client = ClientBuilder::try_from(config)?.with_layer(fence).build();
+        Ok(if endpoint.dated {
+            without_news(client)
+        } else {
+            client
+        })
+    }
+
+    /// A client for the lab's own parts: within the process where the server is inside it.
+    pub async fn own_client(&self, cluster: &str, token: &str) -> anyhow::Result<Client> {
+        match self.endpoint(cluster).and_then(|e| e.inside) {
+            Some(server) => Ok(in_process(&server, Some(token), &Fence::default())),
+            None => self.client(cluster, token, &Fence::default()).await,
+        }
     }
 
     /// The connector of a process: the network where there is one.
     pub fn connector(&self, fence: &Fence) -> Connector {
         let endpoints = self.0.lock().expect("no panic while held").clone();
         if endpoints.values().any(|e| e.authority.is_some()) {
-            return Connector::network();
+            // All servers of a lab are of one engine.
+            let (fence, dated) = (fence.clone(), endpoints.values().any(|e| e.dated));
+            return Connector::network_through(Arc::new(move |client| {
+                let client = fence.around(client);
+                if dated { without_news(client) } else { client }
+            }));
         }
         let (wire, fence) = (self.clone(), fence.clone());
         Connector::in_process(Arc::new(move |url, token| {
@@ -81,7 +102,8 @@ impl Wire {
             endpoints
                 .values()
                 .find(|e| e.url == url)
-                .map(|e| in_process(e, token, &fence))
+                .and_then(|e| e.inside.as_ref())
+                .map(|server| in_process(server, token, &fence))
         }))
     }
 
@@ -111,6 +133,6 @@ impl Wire {
     }
 }
 
-fn in_process(endpoint: &Endpoint, token: Option<&str>, fence: &Fence) -> Client {
-    Client::new(fence.layer(endpoint.server.service(token)), "default")
+fn in_process(server: &ApiServer, token: Option<&str>, fence: &Fence) -> Client {
+    Client::new(fence.layer(server.service(token)), "default")
 }
