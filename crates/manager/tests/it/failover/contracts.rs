@@ -182,6 +182,28 @@ async fn a_second_request_waits_for_the_lock_and_is_evaluated_after_it() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_take_turns_by_age() {
+    let world = World::new().await;
+    world.habits.never_stops.store(true, Ordering::Relaxed);
+    world.start();
+    world.request("first", "west", json!({})).await;
+    world.until("first", StoppingOnSource).await;
+    world.request("z-older", "west", json!({})).await;
+    world.pass(2).await;
+    world.request("a-newer", "west", json!({})).await;
+    world
+        .wait("a-newer", "z-older named", |r| {
+            let message = r.status.as_ref().and_then(|s| s.message.as_deref());
+            message.is_some_and(|m| m.contains("FailoverRequest dr-m/z-older was made earlier"))
+        })
+        .await;
+    world.abort("first").await;
+    world.until("first", Failed).await;
+    world.until("z-older", StoppingOnSource).await;
+    assert_eq!(world.state("a-newer").await, Some(Pending));
+}
+
 /// C18: an expired Lease is taken over.
 #[tokio::test(start_paused = true)]
 async fn an_expired_lock_is_taken_over() {
