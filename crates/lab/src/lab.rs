@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::drbd::{self, World};
+use crate::faults::Faults;
 use crate::fence::Fence;
 use crate::guests::Guests;
 use crate::processes::Processes;
@@ -161,6 +162,11 @@ impl Lab {
     /// A cluster by name.
     pub fn cluster(&self, name: &str) -> &Cluster {
         &self.clusters[name]
+    }
+
+    /// Faults on the wire between the lab's processes and its API servers.
+    pub fn faults(&self) -> &Faults {
+        self.wire.faults()
     }
 
     /// Administrator's kubeconfig of one cluster, as a zone's Secret holds it.

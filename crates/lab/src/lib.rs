@@ -3,8 +3,10 @@
 pub mod bench;
 pub mod control;
 pub mod demo;
+pub mod draw;
 pub mod drbd;
-mod fence;
+pub mod faults;
+pub mod fence;
 pub mod guest;
 pub mod guests;
 pub mod lab;

@@ -14,6 +14,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tower::Layer;
 
+use crate::faults::{FaultLayer, Faults, Route};
 use crate::fence::Fence;
 
 /// One cluster's API server as clients see it.
@@ -27,11 +28,16 @@ pub struct Endpoint {
     pub authority: Option<String>,
 }
 
-/// All API servers of the lab.
+/// All API servers of the lab, and the faults on the way to them.
 #[derive(Clone, Default)]
-pub struct Wire(Arc<Mutex<BTreeMap<String, Endpoint>>>);
+pub struct Wire(Arc<Mutex<BTreeMap<String, Endpoint>>>, Faults);
 
 impl Wire {
+    /// The faults that the lab's processes suffer; they happen to clients within the process alone.
+    pub fn faults(&self) -> &Faults {
+        &self.1
+    }
+
     /// Adds a cluster.
     pub fn add(&self, cluster: &str, endpoint: Endpoint) {
         self.0
@@ -60,7 +66,7 @@ impl Wire {
             .endpoint(cluster)
             .ok_or_else(|| anyhow::anyhow!("the lab has no cluster {cluster:?}"))?;
         if endpoint.authority.is_none() {
-            return Ok(in_process(&endpoint, Some(token), fence));
+            return Ok(in_process(cluster, &endpoint, Some(token), fence, &self.1));
         }
         let kubeconfig = self.kubeconfig(&[(cluster, token)])?;
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
@@ -79,9 +85,9 @@ impl Wire {
         Connector::in_process(Arc::new(move |url, token| {
             let endpoints = wire.0.lock().expect("no panic while held");
             endpoints
-                .values()
-                .find(|e| e.url == url)
-                .map(|e| in_process(e, token, &fence))
+                .iter()
+                .find(|(_, e)| e.url == url)
+                .map(|(cluster, e)| in_process(cluster, e, token, &fence, &wire.1))
         }))
     }
 
@@ -111,6 +117,23 @@ impl Wire {
     }
 }
 
-fn in_process(endpoint: &Endpoint, token: Option<&str>, fence: &Fence) -> Client {
-    Client::new(fence.layer(endpoint.server.service(token)), "default")
+fn in_process(
+    cluster: &str,
+    endpoint: &Endpoint,
+    token: Option<&str>,
+    fence: &Fence,
+    faults: &Faults,
+) -> Client {
+    let (process, on) = fence.who();
+    let route = Route {
+        process: process.into(),
+        on: on.into(),
+        to: cluster.into(),
+    };
+    let faulty = FaultLayer {
+        faults: faults.clone(),
+        route,
+    };
+    let server = endpoint.server.service(token);
+    Client::new(fence.layer(faulty.layer(server)), "default")
 }
