@@ -405,6 +405,12 @@ impl World<'_> {
         }
     }
 
+    /// Its owner sees that it cannot have them.
+    async fn rival_gives_up(&self) {
+        let zones: Api<ProtectionZone> = User::new(self.lab, "rival").api();
+        let _ = zones.delete("rival", &DeleteParams::default()).await;
+    }
+
     /// Puts a quorum taint on all nodes of a cluster, or takes it off.
     async fn taint(&self, cluster: &str, on: bool) {
         let nodes: Api<Node> = Api::all(self.lab.cluster(cluster).admin.clone());
@@ -448,10 +454,11 @@ impl World<'_> {
             server.set_latency(Duration::ZERO);
             let _ = self.lab.set_site(cluster, true).await;
         }
-        let tainted = self.schedule.drill.events.iter();
-        for event in tainted {
-            if let What::Taint { cluster } = &event.what {
-                self.taint(cluster, false).await;
+        for event in &self.schedule.drill.events {
+            match &event.what {
+                What::Taint { cluster } => self.taint(cluster, false).await,
+                What::RivalZone => self.rival_gives_up().await,
+                _ => {}
             }
         }
         for group in &self.schedule.groups {
