@@ -41,11 +41,19 @@ pub mod request {
     pub const NODE_LOST: &str = "NodeLost";
     /// The standby VM no longer matches its source, or could not be written.
     pub const STANDBY_IN_STEP: &str = "StandbyInStep";
+    /// There while a disk was grown: the VM goes on with the size that is replicated.
+    pub const RESIZE_IGNORED: &str = "ResizeIgnored";
+    /// There while the request is being deleted: False, with what its removal waits for.
+    pub const UNPROTECTED: &str = "Unprotected";
 
     pub const VM_NOT_FOUND: &str = "VMNotFound";
     pub const VM_ALREADY_PROTECTED: &str = "VMAlreadyProtected";
     pub const TOO_MANY_DISKS: &str = "TooManyDisks";
     pub const NO_REPLICATED_DISKS: &str = "NoReplicatedDisks";
+    /// A disk that was added after protection began: nothing copies it.
+    pub const UNREPLICATED_VOLUME: &str = "UnreplicatedVolume";
+    /// A name is put where it does not fit: into a label, or into a longer name.
+    pub const NAME_TOO_LONG: &str = "NameTooLong";
     pub const UNSUPPORTED_VOLUME_TYPE: &str = "UnsupportedVolumeType";
     pub const STORAGE_CLASS_NOT_MAPPED: &str = "StorageClassNotMapped";
     pub const PORTS_EXHAUSTED: &str = "PortsExhausted";
@@ -66,6 +74,9 @@ pub mod group {
     pub const MEMBERS_PROTECTED: &str = "MembersProtected";
     pub const READY: &str = "Ready";
     pub const FAILOVER_IN_PROGRESS: &str = "FailoverInProgress";
+
+    /// The group's name does not fit into a label.
+    pub const NAME_TOO_LONG: &str = "NameTooLong";
 }
 
 /// FailoverRequest.
@@ -77,19 +88,29 @@ pub mod failover {
     pub const TARGET_RUNNING: &str = "TargetRunning";
     pub const HOOKS_SUCCEEDED: &str = "HooksSucceeded";
     pub const COMPLETE: &str = "Complete";
+    /// True when the request ended in `Failed`; absent otherwise.
+    pub const FAILED: &str = "Failed";
+    /// True while, or since, another group is in the way; False when one that queued goes on.
+    pub const BLOCKED: &str = "Blocked";
 
     /// Reason while another request holds the lock.
     pub const LOCK_HELD: &str = "LockHeld";
     pub const GROUP_NOT_FOUND: &str = "GroupNotFound";
     pub const UNKNOWN_CLUSTER: &str = "UnknownCluster";
     pub const ALREADY_ACTIVE: &str = "AlreadyActive";
+    /// Reason of `TargetRunning=False` when the group was moved and shall be stopped.
+    pub const GROUP_STOPPED: &str = "GroupStopped";
     pub const NOT_IN_SYNC: &str = "NotInSync";
     pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
     pub const CONFLICTING_GROUPS: &str = "ConflictingGroups";
     pub const BUDGET_EXCEEDED: &str = "BudgetExceeded";
     pub const NOT_SUPPORTED: &str = "NotSupported";
     pub const HOOK_FAILED: &str = "HookFailed";
+    /// Type and reason: True when `spec.abort` was followed, False when it came too late; absent
+    /// without it.
     pub const ABORTED: &str = "Aborted";
+    /// Reason of `Aborted=False`: the roles had begun to change.
+    pub const ABORT_IGNORED: &str = "AbortIgnored";
     /// The source did not report its VMs stopped in time.
     pub const VM_STOP_TIMEOUT: &str = "VMStopTimeout";
     /// A member has no ProtectionRequest that is Protected.
@@ -122,6 +143,9 @@ pub mod resource {
 pub mod replication {
     pub const REACHABLE: &str = "Reachable";
     pub const HEALTHY: &str = "Healthy";
+
+    /// No member has come under replication yet, so there is nothing to judge.
+    pub const NO_PROTECTED_MEMBERS: &str = "NoProtectedMembers";
 }
 
 /// DRBDReplicationPolicy.

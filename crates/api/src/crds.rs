@@ -1,12 +1,14 @@
 //! All CustomResourceDefinitions, as the product installs them.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
 use kube::CustomResourceExt;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 /// Every CRD of Site Recovery. All of them are installed on the hub and on both workload clusters.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![
+    let mut all = vec![
         crate::ProtectionZone::crd(),
         crate::DRBDReplicationPolicy::crd(),
         crate::ProtectionRequest::crd(),
@@ -17,7 +19,42 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::RPOEvent::crd(),
         crate::DRBDResource::crd(),
         crate::DRBDVolume::crd(),
-    ]
+    ];
+    for version in all.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
+        let root = version.schema.as_mut();
+        if let Some(schema) = root.and_then(|s| s.open_api_v3_schema.as_mut()) {
+            explain(schema);
+        }
+    }
+    all
+}
+
+/// Makes `kubectl explain` read well: a kind is described by what its spec says, and the line breaks
+/// of the source's comments are none of the reader's.
+fn explain(root: &mut JSONSchemaProps) {
+    let fields = root.properties.as_ref();
+    let spec = fields.and_then(|fields| fields.get("spec"));
+    if let Some(description) = spec.and_then(|spec| spec.description.clone()) {
+        root.description = Some(description);
+    }
+    unwrap_lines(root);
+}
+
+fn unwrap_lines(schema: &mut JSONSchemaProps) {
+    if let Some(description) = &mut schema.description {
+        let paragraphs = description.split("\n\n");
+        let unwrapped: Vec<String> = paragraphs.map(|p| p.replace('\n', " ")).collect();
+        *description = unwrapped.join("\n\n");
+    }
+    for field in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
+        unwrap_lines(field);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        unwrap_lines(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        unwrap_lines(values);
+    }
 }
 
 /// Schema of an embedded object whose fields another API defines.
@@ -50,6 +87,40 @@ mod tests {
                 version.subresources.is_some() || kind == "RPOEvent",
                 "{kind}"
             );
+        }
+    }
+
+    #[test]
+    fn a_name_that_becomes_a_label_or_a_namespace_is_limited_by_the_schema() {
+        let limited = [
+            "ProtectionZone",
+            "ProtectionRequest",
+            "ProtectionGroup",
+            "TestFailover",
+        ];
+        for crd in super::all() {
+            let kind = crd.spec.names.kind.clone();
+            let crd = serde_json::to_value(crd).unwrap();
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            let rules = schema["x-kubernetes-validations"].to_string();
+            assert_eq!(
+                rules.contains("self.metadata.name.size()"),
+                limited.contains(&kind.as_str()),
+                "{kind}: {rules}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_kind_is_explained_in_words_of_its_own() {
+        for crd in super::all() {
+            let kind = crd.spec.names.kind.clone();
+            let schema = crd.spec.versions[0].schema.clone();
+            let root = schema.and_then(|s| s.open_api_v3_schema).expect(&kind);
+            let told = root.description.expect(&kind);
+            assert!(!told.contains("Auto-generated"), "{kind}: {told}");
+            let lists = told.contains("\n\n");
+            assert!(lists || !told.contains('\n'), "{kind}: {told}");
         }
     }
 

@@ -130,7 +130,8 @@ pub struct FailoverRequestStatus {
     /// Generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Cluster that ran the group when the failover began.
+    /// Cluster that had the group when the request was first seen; the target itself when it was
+    /// there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_cluster: Option<String>,
     /// One sentence about where the failover stands.
@@ -166,7 +167,8 @@ pub struct FailoverRequestStatus {
     /// After Failed: a new request with the same target continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumable: Option<bool>,
-    /// Conditions: Locked, SafetyCheckPassed, SourceStopped, RolesFlipped, TargetRunning, HooksSucceeded, Complete.
+    /// Conditions: Locked, SafetyCheckPassed, SourceStopped, RolesFlipped, TargetRunning, HooksSucceeded,
+    /// Complete; Failed and Blocked when it ended so; Aborted as the answer to spec.abort.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -4,6 +4,23 @@ use sha2::{Digest, Sha256};
 
 use crate::VmRef;
 
+/// Most characters of a label's value (Kubernetes, "Labels and Selectors"). The names of
+/// ProtectionRequests, ProtectionGroups and TestFailovers are label values, so they have no more.
+pub const LABEL_LIMIT: usize = 63;
+/// Most characters of an object's name (Kubernetes, DNS-1123 subdomain).
+const NAME_LIMIT: usize = 253;
+const FRONTEND_SUFFIX: &str = "-drbd";
+
+/// Whether a name can be the value of a label.
+pub fn fits_label(name: &str) -> bool {
+    name.len() <= LABEL_LIMIT
+}
+
+/// Whether the frontend PVC of this PVC has a name that can be.
+pub fn has_frontend(pvc: &str) -> bool {
+    pvc.len() + FRONTEND_SUFFIX.len() <= NAME_LIMIT
+}
+
 /// First eight hex digits of SHA-256 over `<zone-namespace-uid>/<vm-namespace>/<vm-name>`.
 pub fn hash8(zone_namespace_uid: &str, vm: &VmRef) -> String {
     let digest = Sha256::digest(format!("{zone_namespace_uid}/{}/{}", vm.namespace, vm.name));
@@ -29,7 +46,7 @@ pub fn hash_of_resource(drbd_resource: &str) -> &str {
 
 /// PVC that the VM uses in place of `pvc`.
 pub fn frontend_pvc(pvc: &str) -> String {
-    format!("{pvc}-drbd")
+    format!("{pvc}{FRONTEND_SUFFIX}")
 }
 
 /// PV behind a frontend PVC: cluster-scoped, so it carries the namespace's share in the hash.
@@ -92,10 +109,15 @@ pub fn zone_namespace(zone: &str) -> String {
     format!("{}{zone}", crate::meta::ZONE_NAMESPACE_PREFIX)
 }
 
-/// Job of a hook: `stage` is `pre` or `post`.
-pub fn hook_job(failover_request: &str, stage: &str, index: usize) -> String {
-    let cut: String = failover_request.chars().take(50).collect();
-    format!("{cut}-{stage}-{index}")
+/// Job of a hook: `stage` is `pre` or `post`. The request's UID is in it, so that a request made again
+/// under the same name does not take the Jobs of the former one for its own. A Job's name is a label of
+/// its pods: a long name of the request is cut.
+pub fn hook_job(failover_request: &str, uid: &str, stage: &str, index: usize) -> String {
+    let digest = Sha256::digest(format!("{failover_request}\n{uid}"));
+    let hash: String = digest.iter().take(4).map(|b| format!("{b:02x}")).collect();
+    let cut: String = failover_request.chars().take(41).collect();
+    let cut = cut.trim_end_matches(['-', '.']);
+    format!("{cut}-{hash}-{stage}-{index}")
 }
 
 #[cfg(test)]
@@ -122,6 +144,18 @@ mod tests {
         let b = drbd_resource("uid", &vm(&"n".repeat(63), &"w".repeat(63)));
         assert!(a.len() <= 63 && b.len() <= 63);
         assert_ne!(a, b);
+    }
+
+    #[test]
+    fn every_failover_has_hooks_of_its_own() {
+        let long = |end: &str| format!("{}.-{end}", "f".repeat(40));
+        let a = hook_job(&long("monday-morning"), "u1", "post", 12);
+        let b = hook_job(&long("monday-evening"), "u2", "post", 12);
+        assert_ne!(a, b);
+        assert!(a.len() <= LABEL_LIMIT && !a.contains(".-"), "{a}");
+        let again = ["u1", "u2"].map(|uid| hook_job("shop-1", uid, "pre", 0));
+        assert_ne!(again[0], again[1], "one name, made anew");
+        assert!(again[0].starts_with("shop-1-") && again[0].ends_with("-pre-0"));
     }
 
     #[test]

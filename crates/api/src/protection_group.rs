@@ -15,6 +15,7 @@ use crate::replication_group_status::RpoStatus;
     group = "siterecovery.trilio.io",
     version = "v1alpha1",
     kind = "ProtectionGroup",
+    validation = ("self.metadata.name.size() <= 63", "the name of a ProtectionGroup has at most 63 characters: it is the value of the label siterecovery.trilio.io/protection-group on what belongs to it"),
     plural = "protectiongroups",
     shortname = "pg",
     namespaced,

@@ -15,6 +15,7 @@ use crate::{LocalRef, VmRef};
     group = "siterecovery.trilio.io",
     version = "v1alpha1",
     kind = "ProtectionRequest",
+    validation = ("self.metadata.name.size() <= 63", "the name of a ProtectionRequest has at most 63 characters: it is the value of the label siterecovery.trilio.io/protection-request on what belongs to it"),
     plural = "protectionrequests",
     shortname = "pr",
     shortname = "protect",
@@ -149,7 +150,8 @@ pub struct ProtectionRequestStatus {
     /// Raised at each role flip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role_epoch: Option<i64>,
-    /// Conditions: Validated, DRBDCreated, Synced, Protected, Connected, SplitBrain, PolicyIgnored, NodeLost.
+    /// Conditions: Validated, DRBDCreated, Synced, Protected, Connected, SplitBrain, StandbyInStep;
+    /// only while they have something to say: PolicyIgnored, ResizeIgnored, Unprotected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -1,5 +1,5 @@
 //! TestFailover: isolated copies of a group's VMs on the standby side [S1]. The kind is served;
-//! nothing acts on it yet, and its manager says so in a condition.
+//! nothing acts on it yet, so that its status stays empty.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -16,6 +16,7 @@ use crate::protection_group::Hook;
     group = "siterecovery.trilio.io",
     version = "v1alpha1",
     kind = "TestFailover",
+    validation = ("self.metadata.name.size() <= 63", "the name of a TestFailover has at most 63 characters: it is the value of the label siterecovery.trilio.io/test-failover on what belongs to it"),
     plural = "testfailovers",
     shortname = "tf",
     namespaced,

@@ -15,6 +15,7 @@ use crate::replication_policy::DRBDReplicationPolicySpec;
     group = "siterecovery.trilio.io",
     version = "v1alpha1",
     kind = "ProtectionZone",
+    validation = ("self.metadata.name.size() <= 60 && !self.metadata.name.contains('.')", "the name of a ProtectionZone has at most 60 characters and no dot: its namespace is named dr-<name>, which is a DNS label of at most 63"),
     plural = "protectionzones",
     shortname = "pz",
     shortname = "zone",

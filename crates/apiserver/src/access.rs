@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::auth::{self, User};
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
+use crate::peer::Peer;
 use crate::rbac::{self, Attributes, Decision, Granted, Policy};
 use crate::request::Target;
 use crate::reviews::Identity;
@@ -25,15 +26,26 @@ const POLICY: [&str; 4] = [
 /// The audience of tokens that name none.
 pub(crate) const AUDIENCE: &str = "https://kubernetes.default.svc";
 
-/// The user behind a request: by bearer token, or anonymous; impersonation headers change it.
+/// The user behind a request: by client certificate, by bearer token, or anonymous; impersonation headers change it.
 pub(crate) fn authenticate(
     server: &Arc<Server>,
     headers: &HeaderMap,
     fallback: Option<&str>,
+    peer: &Peer,
 ) -> ApiResult<User> {
+    if let Peer::Known(user) = peer {
+        return impersonate(server, user.clone(), headers);
+    }
     let user = match auth::bearer(headers, fallback)? {
+        None if *peer == Peer::Refused => return Err(ApiError::unauthorized()),
         None => User::anonymous(),
-        Some(token) => user_of(server, &token).ok_or_else(ApiError::unauthorized)?,
+        Some(token) => {
+            let meant = server.tokens.get(&token).map(|g| g.audiences);
+            if meant.is_some_and(|m| !m.is_empty() && !m.iter().any(|a| a == AUDIENCE)) {
+                return Err(ApiError::unauthorized());
+            }
+            user_of(server, &token).ok_or_else(ApiError::unauthorized)?
+        }
     };
     impersonate(server, user, headers)
 }
@@ -74,7 +86,13 @@ pub(crate) fn review_token(
     if meant.is_empty() {
         meant.push(AUDIENCE.into());
     }
-    if !audiences.is_empty() {
+    let own = [AUDIENCE.to_owned()];
+    let audiences = if audiences.is_empty() {
+        &own
+    } else {
+        audiences
+    };
+    {
         meant.retain(|a| audiences.contains(a));
         if meant.is_empty() {
             return Err(format!(
@@ -103,6 +121,13 @@ fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResu
             .map(str::to_owned)
     };
     let Some(name) = text("impersonate-user") else {
+        if headers.contains_key("impersonate-group") {
+            return Err(ApiError::new(
+                500,
+                "",
+                "groups are impersonated without a user",
+            ));
+        }
         return Ok(user);
     };
     let groups: Vec<String> = headers

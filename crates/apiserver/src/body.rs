@@ -3,10 +3,13 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
+use serde::de::IgnoredAny;
 use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
 
+use crate::duplicates::{self, Duplicates};
 use crate::error::{ApiError, ApiResult};
-use crate::protobuf;
+use crate::{go_json, protobuf};
 
 /// Largest body accepted, as in Kubernetes.
 pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
@@ -50,16 +53,64 @@ pub(crate) fn decode(content_type: &str, body: &[u8]) -> ApiResult<Value> {
         "application/vnd.kubernetes.protobuf" => {
             protobuf::to_json(body).map_err(ApiError::bad_request)
         }
-        other => Err(ApiError::unsupported_media_type(format!(
-            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf (got {other})"
+        _ => Err(ApiError::unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
+    }
+}
+
+/// Decodes an object of a kind by its media type.
+pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResult<Value> {
+    const HEAD: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let json = matches!(content_type, "application/json" | "*/*" | "");
+    let why = match serde_json::from_slice::<Value>(body) {
+        _ if !json => None,
+        Ok(Value::Object(_) | Value::Null) => None,
+        Ok(Value::Array(_)) => Some(format!(
+            "json: cannot unmarshal array into Go value of type {HEAD}"
+        )),
+        Ok(Value::String(_)) => Some(format!(
+            "json: cannot unmarshal string into Go value of type {HEAD}"
+        )),
+        Ok(Value::Number(_)) => Some(format!(
+            "json: cannot unmarshal number into Go value of type {HEAD}"
+        )),
+        Ok(Value::Bool(_)) => Some(format!(
+            "json: cannot unmarshal bool into Go value of type {HEAD}"
+        )),
+        Err(error) => Some(go_json::problem(body).unwrap_or_else(|| error.to_string())),
+    };
+    match why {
+        Some(why) => Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
+            summary(body)
         ))),
+        None => decode(content_type, body),
+    }
+}
+
+/// The first bytes of a body, for people.
+fn summary(body: &[u8]) -> String {
+    const MOST: usize = 30;
+    let head = &body[..body.len().min(MOST)];
+    let head = match body.first() {
+        None => return "<empty>".into(),
+        Some(b'{') => String::from_utf8_lossy(head).into_owned(),
+        Some(_) => head.iter().map(|b| format!("{b:02x}")).collect(),
+    };
+    if body.len() > MOST {
+        format!("{head} ...")
+    } else {
+        head
     }
 }
 
 /// Decodes JSON.
 pub(crate) fn json(body: &[u8]) -> ApiResult<Value> {
-    serde_json::from_slice(body)
-        .map_err(|e| ApiError::bad_request(format!("error decoding request body: {e}")))
+    serde_json::from_slice(body).map_err(|e| {
+        let why = go_json::problem(body).unwrap_or_else(|| e.to_string());
+        ApiError::bad_request(format!("error decoding request body: {why}"))
+    })
 }
 
 /// Decodes YAML, of which JSON is a subset.
@@ -71,6 +122,51 @@ pub(crate) fn yaml(body: &[u8]) -> ApiResult<Value> {
     }
     let text = std::str::from_utf8(body)
         .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
-    serde_saphyr::from_str(text)
+    // A key that stands twice is no error here: the last one counts, and field validation reports it.
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    serde_saphyr::from_str_with_options(text, options)
         .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))
+}
+
+/// What field validation has to say about a body before anybody knows its schema.
+#[derive(Debug, Default)]
+pub(crate) struct Strict {
+    /// Fields that stand twice in a JSON body.
+    pub json: Duplicates,
+    /// Keys that stand twice in a YAML body, as sentences.
+    pub yaml: Vec<String>,
+}
+
+impl Strict {
+    /// Looks at a body of an object.
+    pub fn of(content_type: &str, body: &[u8]) -> Self {
+        match content_type {
+            "application/yaml" => Self::of_yaml(body),
+            "application/vnd.kubernetes.protobuf" => Self::default(),
+            _ => Self {
+                json: duplicates::in_json(body),
+                yaml: Vec::new(),
+            },
+        }
+    }
+
+    /// Looks at a body that is read as YAML whatever it looks like.
+    pub fn of_yaml(body: &[u8]) -> Self {
+        // JSON without repeated fields is YAML without repeated keys, and is looked through faster.
+        let json =
+            body.first() == Some(&b'{') && serde_json::from_slice::<IgnoredAny>(body).is_ok();
+        if json && duplicates::in_json(body).paths.is_empty() {
+            return Self::default();
+        }
+        Self {
+            json: Duplicates::default(),
+            yaml: duplicates::in_yaml(&String::from_utf8_lossy(body)),
+        }
+    }
+
+    /// All YAML problems as the one error of the decoder.
+    pub fn yaml_error(&self) -> Option<String> {
+        let lines: Vec<String> = self.yaml.iter().map(|l| format!("  {l}")).collect();
+        (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n{}", lines.join("\n")))
+    }
 }

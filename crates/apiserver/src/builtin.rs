@@ -136,6 +136,7 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec, "failedJobsHistoryLimit", || json!(1));
         }
         ("apiextensions.k8s.io", _) => crate::crd::defaults(object),
+        ("admissionregistration.k8s.io", kind) => crate::admission::defaults(kind, object),
         _ => {}
     }
 }
@@ -205,7 +206,14 @@ fn pod(spec: &mut Map<String, Value>) {
 pub(crate) fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str) {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace") => {
-            meta::set_field(object, "spec.finalizers", json!(["kubernetes"]));
+            let mut held: Vec<Value> = meta::field(object, "spec.finalizers")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default();
+            if !held.contains(&json!("kubernetes")) {
+                held.push(json!("kubernetes"));
+            }
+            meta::set_field(object, "spec.finalizers", Value::Array(held));
             meta::set_field(object, "status.phase", json!("Active"));
         }
         ("", "Pod") => {
@@ -272,6 +280,12 @@ pub(crate) fn validate(
                         ));
                     }
                 }
+                if new.get("immutable") != Some(&Value::Bool(true)) {
+                    errors.push(FieldError::forbidden(
+                        "immutable",
+                        "field is immutable when `immutable` is set",
+                    ));
+                }
             }
             if resource.kind == "Secret"
                 && let Some(old) = old
@@ -280,6 +294,51 @@ pub(crate) fn validate(
                 errors.push(immutable("type", new.get("type")));
             }
             secret_or_config_size(new, errors);
+            in_both(new, errors);
+            if resource.kind == "Secret" {
+                secret_keys(new, errors);
+            }
+        }
+        ("", "Namespace") => {
+            let own = meta::field(new, "spec.finalizers").and_then(Value::as_array);
+            for finalizer in own.into_iter().flatten().filter_map(Value::as_str) {
+                if !crate::names::is_finalizer(finalizer) {
+                    let value = json!(finalizer);
+                    errors.push(FieldError::invalid("spec.finalizers", value, NO_FINALIZER));
+                }
+            }
+        }
+        ("coordination.k8s.io", "Lease") => {
+            let number = |field: &str| meta::field(new, field).and_then(Value::as_i64);
+            if let Some(seconds) = number("spec.leaseDurationSeconds").filter(|n| *n <= 0) {
+                let field = "spec.leaseDurationSeconds";
+                errors.push(FieldError::invalid(
+                    field,
+                    json!(seconds),
+                    "must be greater than 0",
+                ));
+            }
+            if let Some(times) = number("spec.leaseTransitions").filter(|n| *n < 0) {
+                let why = "must to greater or equal than 0";
+                errors.push(FieldError::invalid(
+                    "spec.leaseTransitions",
+                    json!(times),
+                    why,
+                ));
+            }
+        }
+        ("", "Service") => service_ports(new, errors),
+        ("batch", "Job") => {
+            let policy = meta::field_text(new, "spec.template.spec.restartPolicy");
+            if !matches!(policy.as_str(), "Never" | "OnFailure") {
+                errors.push(FieldError::required(
+                    "spec.template.spec.restartPolicy",
+                    "valid values: \"OnFailure\", \"Never\"",
+                ));
+            }
+        }
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
+            role(new, resource.kind == "Role", errors)
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") => {
             selector(new, old, errors)
@@ -337,7 +396,114 @@ pub(crate) fn validate(
             }
         }
         ("apiextensions.k8s.io", _) => errors.extend(crate::crd::validate(new, old)),
+        ("admissionregistration.k8s.io", _) => errors.extend(crate::admission::validate(new, old)),
         _ => {}
+    }
+}
+
+/// About a finalizer without a domain that is none of Kubernetes' own.
+pub(crate) const NO_FINALIZER: &str =
+    "name is neither a standard finalizer name nor is it fully qualified";
+
+fn in_both(object: &Value, errors: &mut Vec<FieldError>) {
+    let keys = |field: &str| object.get(field).and_then(Value::as_object);
+    let Some(binary) = keys("binaryData") else {
+        return;
+    };
+    for key in keys("data").into_iter().flatten().map(|(k, _)| k) {
+        if binary.contains_key(key) {
+            let why = "duplicate of key present in binaryData";
+            errors.push(FieldError::invalid(format!("data[{key}]"), json!(key), why));
+        }
+    }
+}
+
+/// The keys that the type of a Secret asks for.
+fn secret_keys(object: &Value, errors: &mut Vec<FieldError>) {
+    let has = |key: &str| object.pointer(&format!("/data/{key}")).is_some();
+    let kind = object
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let wanted: &[&str] = match kind {
+        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+        "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+        "kubernetes.io/dockercfg" => &[".dockercfg"],
+        "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            &["username", "password"]
+        }
+        _ => &[],
+    };
+    for key in wanted.iter().filter(|key| !has(key)) {
+        errors.push(FieldError::required(format!("data[{key}]"), ""));
+    }
+}
+
+fn service_ports(object: &Value, errors: &mut Vec<FieldError>) {
+    let none = Vec::new();
+    let ports = meta::field(object, "spec.ports").and_then(Value::as_array);
+    let ports = ports.unwrap_or(&none);
+    let text = |field: &str| meta::field_text(object, field);
+    if ports.is_empty() && text("spec.clusterIP") != "None" && text("spec.type") != "ExternalName" {
+        errors.push(FieldError::required("spec.ports", ""));
+    }
+    for (i, port) in ports.iter().enumerate() {
+        let path = format!("spec.ports[{i}]");
+        let name = port.get("name").and_then(Value::as_str).unwrap_or_default();
+        if ports.len() > 1 && name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        }
+        for field in ["port", "targetPort"] {
+            let number = port.get(field).and_then(Value::as_i64);
+            if let Some(number) = number.filter(|n| !(1..=65535).contains(n)) {
+                let why = "must be between 1 and 65535, inclusive";
+                errors.push(FieldError::invalid(
+                    format!("{path}.{field}"),
+                    json!(number),
+                    why,
+                ));
+            }
+        }
+    }
+}
+
+fn role(object: &Value, namespaced: bool, errors: &mut Vec<FieldError>) {
+    let rules = object.get("rules").and_then(Value::as_array);
+    for (i, rule) in rules.into_iter().flatten().enumerate() {
+        let path = format!("rules[{i}]");
+        let empty = |field: &str| {
+            let list = rule.get(field).and_then(Value::as_array);
+            list.is_none_or(Vec::is_empty)
+        };
+        let mut missing = |field: &str, why: &str| {
+            errors.push(FieldError::required(format!("{path}.{field}"), why));
+        };
+        if empty("verbs") {
+            missing("verbs", "verbs must contain at least one value");
+        }
+        if !empty("nonResourceURLs") {
+            if namespaced {
+                errors.push(FieldError::invalid(
+                    format!("{path}.nonResourceURLs"),
+                    rule["nonResourceURLs"].clone(),
+                    "namespaced rules cannot apply to non-resource URLs",
+                ));
+            }
+            continue;
+        }
+        if empty("apiGroups") {
+            missing(
+                "apiGroups",
+                "resource rules must supply at least one api group",
+            );
+        }
+        if empty("resources") {
+            missing(
+                "resources",
+                "resource rules must supply at least one resource",
+            );
+        }
     }
 }
 

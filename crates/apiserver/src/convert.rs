@@ -1,6 +1,7 @@
 //! Between the stored form of an object and the version a client asked for.
 //!
-//! Custom resources convert by rewriting `apiVersion` (conversion strategy `None`). Events are one set of objects with
+//! Custom resources convert by rewriting `apiVersion` (conversion strategy `None`); where a webhook converts them,
+//! `conversion` has done it before. Events are one set of objects with
 //! two faces: stored as core/v1, shown as `events.k8s.io/v1` too.
 
 use std::borrow::Cow;
@@ -57,6 +58,25 @@ pub(crate) fn to_storage(resource: &ResourceInfo, mut value: Value) -> Value {
         value["apiVersion"] = json!(resource.api_version(&resource.storage_version));
     }
     value
+}
+
+/// An object of a request, in another group or version of the same resource.
+pub(crate) fn rewrite(group: Option<&str>, version: &str, object: &mut Value) {
+    let from = object["apiVersion"].as_str().unwrap_or_default();
+    let from = from
+        .split_once('/')
+        .map_or("", |(group, _)| group)
+        .to_owned();
+    let group = group.unwrap_or(&from);
+    match (from == EVENTS, group == EVENTS) {
+        (true, false) => to_core_face(object),
+        (false, true) => to_events_face(object),
+        _ => {}
+    }
+    object["apiVersion"] = match group {
+        "" => json!(version),
+        group => json!(format!("{group}/{version}")),
+    };
 }
 
 fn rename(map: &mut Map<String, Value>, from: &str, to: &str) {

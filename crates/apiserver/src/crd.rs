@@ -4,7 +4,8 @@ use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::handlers::write::{Managed, Writer};
+use crate::conversion::{self, Webhook};
+use crate::handlers::write::{Managed, Writer, at_once};
 use crate::kinds;
 use crate::meta;
 use crate::registry::{NameRule, Origin, ResourceInfo, ScalePaths, Traits, VersionInfo};
@@ -67,6 +68,7 @@ pub(crate) fn defaults(crd: &mut Value) {
     if meta::field(crd, "spec.conversion").is_none_or(Value::is_null) {
         meta::set_field(crd, "spec.conversion", json!({"strategy": "None"}));
     }
+    conversion::defaults(crd);
     let storage = storage_version(crd).to_owned();
     let mut stored = strings(crd, "status.storedVersions");
     if !storage.is_empty() && !stored.contains(&storage) {
@@ -117,14 +119,7 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
             ));
         }
     }
-    if text(crd, "spec.conversion.strategy") == "Webhook" {
-        let detail = "this server does not call conversion webhooks; use None";
-        errors.push(FieldError::invalid(
-            "spec.conversion.strategy",
-            json!("Webhook"),
-            detail,
-        ));
-    }
+    conversion::validate(crd, &mut errors);
     validate_versions(crd, &mut errors);
     if let Some(old) = old {
         for field in [
@@ -170,8 +165,19 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
             "must have exactly one version marked as storage version",
         ));
     }
+    // A schema that all versions share is told of as the CRD's own.
+    let schema = |version: &Value| meta::field(version, "schema.openAPIV3Schema").cloned();
+    let shared = versions.iter().all(|v| schema(v) == schema(&versions[0]));
+    let mut names = std::collections::BTreeSet::new();
     for (i, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{i}]");
+        if !names.insert(version["name"].as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(
+                "spec.versions",
+                Value::Array(versions.to_vec()),
+                "must contain unique version names",
+            ));
+        }
         if version["name"].as_str().unwrap_or("").is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         }
@@ -181,8 +187,14 @@ fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
                 "schemas are required",
             )),
             Some(schema) => {
-                if let Err(problems) =
-                    Structural::parse_at(&format!("{path}.schema.openAPIV3Schema"), schema)
+                let root = if shared {
+                    "spec.validation.openAPIV3Schema".to_owned()
+                } else {
+                    format!("{path}.schema.openAPIV3Schema")
+                };
+                // Once is enough for a shared one.
+                if let Err(problems) = Structural::parse_at(&root, schema)
+                    && (i == 0 || !shared)
                 {
                     errors.extend(problems);
                 }
@@ -315,20 +327,17 @@ pub(crate) fn changed(server: &Server, name: &str) {
 }
 
 /// A status update of a CRD by the server itself.
-fn status(server: &Server, name: &str, change: &mut dyn FnMut(&mut Value)) {
+fn status(server: &Server, name: &str, change: &mut (dyn FnMut(&mut Value) + Send)) {
     let crds = server.builtin(GROUP, PLURAL);
     let mut writer: Writer = server.writer(&crds);
     writer.manager = "kube-apiserver";
-    let done = writer.update(
-        &Key::new("", name),
-        Endpoint::Status,
-        Managed::Track,
-        &mut |old| {
-            let mut new = old.clone();
-            change(&mut new);
-            Ok(new)
-        },
-    );
+    let key = Key::new("", name);
+    let mut next = |old: &Value| {
+        let mut new = old.clone();
+        change(&mut new);
+        Ok(new)
+    };
+    let done = at_once(writer.update(&key, Endpoint::Status, Managed::Track, &mut next));
     if let Err(error) = done {
         tracing::debug!(crd = name, status = %error.status(), "status of a CustomResourceDefinition not written");
     }
@@ -396,6 +405,7 @@ fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
         versions: served,
         storage_version: storage_version(crd).into(),
         table: meta::name(crd).into(),
+        conversion: Webhook::of(crd),
         origin: Origin::Crd {
             uid: meta::uid(crd).into(),
             generation: meta::generation(crd),

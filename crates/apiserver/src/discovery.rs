@@ -349,6 +349,7 @@ pub(crate) mod tests {
             versions: versions.iter().map(version).collect(),
             storage_version: versions[0].into(),
             table: plural.into(),
+            conversion: None,
             origin: match schema {
                 Some(_) => Origin::Crd {
                     uid: "u".into(),

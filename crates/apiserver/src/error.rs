@@ -1,5 +1,7 @@
 //! Failures as `metav1.Status`, with the wording and reasons clients match on.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::registry::ResourceInfo;
@@ -9,11 +11,13 @@ use crate::schema::FieldError;
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     pub code: u16,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     details: Map<String, Value>,
     /// A list `continue` token offered with an expired one.
     continue_token: Option<String>,
+    /// Written by the HTTP layer, with empty details.
+    generic: bool,
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
@@ -22,11 +26,43 @@ impl ApiError {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
+            reason: Cow::Borrowed(reason),
             message: message.into(),
             details: Map::new(),
             continue_token: None,
+            generic: false,
         }
+    }
+
+    /// A `Status` that somebody else made up.
+    pub fn from_status(status: &Value) -> Self {
+        let text = |field: &str| status.get(field).and_then(Value::as_str).unwrap_or("");
+        let code = status["code"].as_u64().and_then(|c| u16::try_from(c).ok());
+        let details = status.get("details").and_then(Value::as_object);
+        Self {
+            code: code.unwrap_or(500),
+            reason: Cow::Owned(text("reason").to_owned()),
+            message: text("message").to_owned(),
+            details: details.cloned().unwrap_or_default(),
+            continue_token: None,
+            generic: false,
+        }
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The request took too long.
+    pub fn timeout(message: &str) -> Self {
+        Self::new(504, "Timeout", format!("Timeout: {message}"))
+    }
+
+    /// With empty details, as errors are that concern no object.
+    pub fn generic(mut self) -> Self {
+        self.generic = true;
+        self
     }
 
     fn of(mut self, info: &ResourceInfo, kind: &str, name: &str) -> Self {
@@ -64,6 +100,20 @@ impl ApiError {
             "NotFound",
             "the server could not find the requested resource",
         )
+        .generic()
+    }
+
+    /// Whether it says that an object of this resource does not exist. A webhook's refusal may have any code.
+    pub fn is_not_found_of(&self, info: &ResourceInfo) -> bool {
+        self.reason == "NotFound"
+            && self.details.get("kind") == Some(&json!(info.plural))
+            && !self.message.starts_with("admission webhook")
+    }
+
+    /// Whether it says that the namespace takes no new content.
+    pub fn is_terminating(&self) -> bool {
+        let causes = self.details.get("causes").and_then(Value::as_array);
+        causes.is_some_and(|l| l.iter().any(|c| c["reason"] == "NamespaceTerminating"))
     }
 
     pub fn is_already_exists(&self) -> bool {
@@ -79,6 +129,12 @@ impl ApiError {
         .of(info, &info.plural, name)
     }
 
+    /// Of an object that is on its way out.
+    pub fn while_deleting(mut self) -> Self {
+        self.message = format!("object is being deleted: {}", self.message);
+        self
+    }
+
     /// `Operation cannot be fulfilled on …: {why}`
     pub fn conflict(info: &ResourceInfo, name: &str, why: &str) -> Self {
         let message = format!(
@@ -86,6 +142,17 @@ impl ApiError {
             info.group_resource()
         );
         Self::new(409, "Conflict", message).of(info, &info.plural, name)
+    }
+
+    /// The same, told of the kind instead of the resource.
+    pub fn conflict_of_kind(info: &ResourceInfo, name: &str, why: &str) -> Self {
+        let kind = if info.group.is_empty() {
+            info.kind.clone()
+        } else {
+            format!("{}.{}", info.kind, info.group)
+        };
+        let message = format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}");
+        Self::new(409, "Conflict", message).of(info, &info.kind, name)
     }
 
     /// The resourceVersion sent is not the newest.
@@ -132,6 +199,7 @@ impl ApiError {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
+        .generic()
     }
 
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
@@ -170,22 +238,61 @@ impl ApiError {
 
     /// The object breaks rules of its kind.
     pub fn invalid(info: &ResourceInfo, name: &str, errors: &[FieldError]) -> Self {
+        Self::invalid_kind(info, &info.kind, name, errors)
+    }
+
+    /// The same with the kind that the client is told.
+    pub fn invalid_kind(
+        info: &ResourceInfo,
+        kind: &str,
+        name: &str,
+        errors: &[FieldError],
+    ) -> Self {
         let what = crate::schema::aggregate(errors);
-        let kind = if info.group.is_empty() {
-            info.kind.clone()
+        let full = if info.group.is_empty() {
+            kind.to_owned()
         } else {
-            format!("{}.{}", info.kind, info.group)
+            format!("{kind}.{}", info.group)
         };
-        let causes = errors
-            .iter()
-            .map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.path}));
-        Self::new(
-            422,
-            "Invalid",
-            format!("{kind} \"{name}\" is invalid: {what}"),
-        )
-        .of(info, &info.kind, name)
-        .causes(causes.collect())
+        let message = format!("{full} \"{name}\" is invalid: {what}");
+        Self::new(422, "Invalid", message)
+            .of(info, kind, name)
+            .causes(causes(errors))
+    }
+
+    /// What a patch makes cannot be decoded.
+    pub fn invalid_patch(patched: &Value, why: &str) -> Self {
+        let error = FieldError::invalid("patch", json!(patched.to_string()), why);
+        let message = format!(" \"\" is invalid: {error}");
+        Self::new(422, "Invalid", message).causes(causes(&[error]))
+    }
+
+    /// A question to the review APIs breaks their rules; they name no kind.
+    pub fn invalid_review(group: &str, kind: &str, error: FieldError) -> Self {
+        let message = format!("{kind}.{group} \"\" is invalid: {error}");
+        let mut refusal = Self::new(422, "Invalid", message).causes(causes(&[error]));
+        refusal.details.insert("group".into(), json!(group));
+        if !kind.is_empty() {
+            refusal.details.insert("kind".into(), json!(kind));
+        }
+        refusal
+    }
+
+    /// The parameters of a request break the rules of their kind in `meta.k8s.io`.
+    pub fn invalid_options(kind: &str, errors: &[FieldError]) -> Self {
+        let what = crate::schema::aggregate(errors);
+        let message = format!("{kind}.meta.k8s.io \"\" is invalid: {what}");
+        let mut error = Self::new(422, "Invalid", message).causes(causes(errors));
+        error.details.insert("group".into(), json!("meta.k8s.io"));
+        error.details.insert("kind".into(), json!(kind));
+        error
+    }
+
+    /// A parameter is not the number it should be.
+    pub fn no_number(text: &str) -> Self {
+        Self::bad_request(format!(
+            "strconv.ParseInt: parsing {text:?}: invalid syntax"
+        ))
     }
 
     /// The resourceVersion is older than the history.
@@ -207,13 +314,23 @@ impl ApiError {
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": metadata, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code,
+            "message": self.message, "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !self.details.is_empty() {
             status["details"] = Value::Object(self.details.clone());
-        } else if self.code == 404 {
+        } else if self.generic {
             status["details"] = json!({});
         }
         status
     }
+}
+
+fn causes(errors: &[FieldError]) -> Vec<Value> {
+    let causes = errors
+        .iter()
+        .map(|e| json!({"reason": e.reason(), "message": e.body(), "field": e.path}));
+    causes.collect()
 }

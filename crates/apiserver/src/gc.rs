@@ -1,5 +1,5 @@
-//! The server's own controllers: owner garbage collection, namespace and CRD deletion, default ServiceAccounts, and the
-//! end of old events.
+//! The server's own controllers: owner garbage collection, namespace and CRD deletion, default ServiceAccounts,
+//! aggregated ClusterRoles, and the end of old events.
 //!
 //! One loop over the store's events. Whatever it deletes comes back as an event, so every step is small and the loop
 //! ends where the world is in order.
@@ -11,11 +11,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::admission::{Admission, UPPER_BOUND};
+use crate::auth::User;
 use crate::crd;
 use crate::error::ApiResult;
 use crate::handlers::delete::{self, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
-use crate::handlers::write::{Managed, Written};
+use crate::handlers::write::Managed;
 use crate::meta;
+use crate::rbac;
 use crate::registry::ResourceInfo;
 use crate::server::Server;
 use crate::store::{Event, EventKind, Key, NAMESPACES, Stored};
@@ -23,8 +26,15 @@ use crate::strategy::Endpoint;
 
 const SERVICE_ACCOUNTS: &str = "serviceaccounts";
 const EVENTS: &str = "events";
+const DISCOVERY_FAILURE: &str = "NamespaceDeletionDiscoveryFailure";
+const PARSING_FAILURE: &str = "NamespaceDeletionGroupVersionParsingFailure";
+/// Condition of a namespace whose content is held back.
+const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
+const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 /// How long an event is kept after its last write, as in Kubernetes.
 const EVENT_LIFETIME: Duration = Duration::from_secs(3600);
+/// What a webhook holds back is tried again after 1 s, 2 s, 4 s, … up to 2^6 s.
+const MAX_WAIT_SHIFT: u32 = 6;
 
 /// An object's place in the store.
 type Place = (Arc<str>, Key);
@@ -37,6 +47,40 @@ struct Collector {
     owners: BTreeMap<Place, BTreeSet<String>>,
     /// When an event that is still at this revision has outlived its use.
     fading: BTreeSet<(Instant, Key, u64)>,
+    /// What webhooks refused to have changed: when to try again, and how often it was refused.
+    due: BTreeSet<(Instant, Place)>,
+    refused: BTreeMap<Place, u32>,
+    /// namespace → why some of its content could not be deleted
+    stuck: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// A controller of the server, as webhooks know it.
+#[derive(Clone, Copy)]
+enum Who {
+    Collector,
+    Namespaces,
+    Accounts,
+    Roles,
+    /// Deletes what nobody is asked about.
+    Nobody,
+}
+
+impl Who {
+    fn admission(self, options: Value) -> Option<Admission> {
+        let name = match self {
+            Self::Collector => "generic-garbage-collector",
+            Self::Namespaces => "namespace-controller",
+            Self::Accounts => "service-account-controller",
+            Self::Roles => "clusterrole-aggregation-controller",
+            Self::Nobody => return None,
+        };
+        Some(Admission {
+            user: User::service_account("kube-system", name, ""),
+            subresource: String::new(),
+            options,
+            deadline: Instant::now() + UPPER_BOUND,
+        })
+    }
 }
 
 /// Runs until dropped.
@@ -47,6 +91,9 @@ pub(crate) async fn run(server: Arc<Server>) {
         dependents: BTreeMap::new(),
         owners: BTreeMap::new(),
         fading: BTreeSet::new(),
+        due: BTreeSet::new(),
+        refused: BTreeMap::new(),
+        stuck: BTreeMap::new(),
     };
     // The index first: whether an object is somebody's dependent must be known before anything is judged.
     let mut present = Vec::new();
@@ -58,28 +105,37 @@ pub(crate) async fn run(server: Arc<Server>) {
         }
     }
     for (place, object) in present {
-        collector.present(&place, &object, true);
+        collector.present(&place, &object, true).await;
     }
+    collector.aggregate().await;
     loop {
-        let next = collector.fading.first().map(|(at, ..)| *at);
+        let fading = collector.fading.first().map(|(at, ..)| *at);
+        let due = collector.due.first().map(|(at, _)| *at);
+        let next = fading.into_iter().chain(due).min();
         tokio::select! {
             biased;
             event = events.recv() => match event {
-                Some(event) => collector.take(&event),
+                Some(event) => collector.take(&event).await,
                 None => return,
             },
-            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => collector.fade(),
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                collector.fade().await;
+                collector.retry().await;
+            }
         }
     }
 }
 
 impl Collector {
-    fn take(&mut self, event: &Event) {
+    async fn take(&mut self, event: &Event) {
         let place = (event.table.clone(), Key::of(&event.object.value));
+        if &*place.0 == CLUSTER_ROLES {
+            self.aggregate().await;
+        }
         match event.kind {
             EventKind::Deleted => {
                 self.index(&place, None);
-                self.gone(&place, &event.object);
+                self.gone(&place, &event.object).await;
             }
             EventKind::Created | EventKind::Modified => {
                 self.index(&place, Some(&event.object.value));
@@ -88,7 +144,7 @@ impl Collector {
                     .previous
                     .as_ref()
                     .is_none_or(|p| owners(p) != owners(&event.object));
-                self.present(&place, &event.object, changed);
+                self.present(&place, &event.object, changed).await;
             }
         }
     }
@@ -120,14 +176,14 @@ impl Collector {
         }
     }
 
-    fn present(&mut self, place: &Place, object: &Stored, owners_changed: bool) {
+    async fn present(&mut self, place: &Place, object: &Stored, owners_changed: bool) {
         let value = &object.value;
         let deleting = meta::is_deleting(value);
         if &*place.0 == NAMESPACES {
             if deleting {
-                self.clean_namespace(&place.1.name)
+                self.clean_namespace(&place.1.name).await
             } else {
-                self.default_account(&place.1.name)
+                self.default_account(&place.1.name).await
             }
         }
         if &*place.0 == EVENTS {
@@ -135,31 +191,31 @@ impl Collector {
             self.fading.insert((end, place.1.clone(), object.revision));
         }
         if &*place.0 == crd::TABLE && deleting {
-            self.clean_crd(&place.1.name);
+            self.clean_crd(&place.1.name).await;
         }
         if deleting {
             let finalizers = meta::finalizers(value);
             if finalizers.iter().any(|f| f == ORPHAN) {
-                self.orphan(place, value);
+                self.orphan(place, value).await;
             } else if finalizers.iter().any(|f| f == FOREGROUND) {
-                self.foreground(place, value);
+                self.foreground(place, value).await;
             }
         }
         if owners_changed && !meta::owners(value).is_empty() {
-            self.judge(place);
+            self.judge(place).await;
         }
     }
 
-    fn gone(&mut self, place: &Place, object: &Stored) {
+    async fn gone(&mut self, place: &Place, object: &Stored) {
         let uid = meta::uid(&object.value).to_owned();
         for dependent in self.dependents.get(&uid).cloned().unwrap_or_default() {
-            self.judge(&dependent);
+            self.judge(&dependent).await;
         }
         for owner in meta::owners(&object.value) {
             if let Owner::Foreground(place) = self.owner(owner, &place.1.namespace)
                 && let Some(stored) = self.server.store.get(&place.0, &place.1)
             {
-                self.foreground(&place, &stored.value);
+                self.foreground(&place, &stored.value).await;
             }
         }
         let namespace = &place.1.namespace;
@@ -167,9 +223,9 @@ impl Collector {
             && let Some(ns) = self.server.store.get(NAMESPACES, &Key::new("", namespace))
         {
             if meta::is_deleting(&ns.value) {
-                self.finish_namespace(namespace);
+                self.finish_namespace(namespace).await;
             } else if &*place.0 == SERVICE_ACCOUNTS && place.1.name == "default" {
-                self.default_account(namespace);
+                self.default_account(namespace).await;
             }
         }
         if self
@@ -178,12 +234,32 @@ impl Collector {
             .get(crd::TABLE, &Key::new("", &place.0))
             .is_some_and(|c| meta::is_deleting(&c.value))
         {
-            self.clean_crd(&place.0);
+            self.clean_crd(&place.0).await;
+        }
+    }
+
+    /// Writes the rules of aggregated ClusterRoles.
+    async fn aggregate(&mut self) {
+        let roles = self.server.store.list(CLUSTER_ROLES, None).objects;
+        let all: Vec<&Value> = roles.iter().map(|r| &r.value).collect();
+        for role in &all {
+            if rbac::rules_to_write(role, &all).is_none() {
+                continue;
+            }
+            let place = (Arc::from(CLUSTER_ROLES), Key::of(role));
+            // The other roles may be read as they are now: any change to them comes back as an event.
+            let write = |object: &mut Value| {
+                if let Some(rules) = rbac::rules_to_write(object, &all) {
+                    object["rules"] = Value::Array(rules);
+                }
+            };
+            self.update(Who::Roles, &place, Endpoint::Main, &write)
+                .await;
         }
     }
 
     /// Deletes the events whose time has come.
-    fn fade(&mut self) {
+    async fn fade(&mut self) {
         while self
             .fading
             .first()
@@ -194,7 +270,9 @@ impl Collector {
             };
             let stored = self.server.store.get(EVENTS, &key);
             if let Some(stored) = stored.filter(|s| s.revision == revision) {
-                self.delete(&(Arc::from(EVENTS), key), meta::uid(&stored.value), None);
+                let place = (Arc::from(EVENTS), key);
+                self.delete(Who::Nobody, &place, meta::uid(&stored.value), None)
+                    .await;
             }
         }
     }
@@ -207,7 +285,13 @@ impl Collector {
             .cloned()
     }
 
-    fn delete(&self, place: &Place, uid: &str, propagation: Option<Propagation>) {
+    async fn delete(
+        &mut self,
+        who: Who,
+        place: &Place,
+        uid: &str,
+        propagation: Option<Propagation>,
+    ) {
         let Some(resource) = self.resource(&place.0) else {
             return;
         };
@@ -216,27 +300,113 @@ impl Collector {
             propagation,
             ..DeleteOptions::default()
         };
-        // A failure means the object changed or went away: its event brings us back here.
-        let _ = delete::delete(&self.server, &resource, &place.1, &options);
+        let admission = who.admission(options.to_value());
+        let version = resource
+            .version(&resource.storage_version)
+            .or(resource.versions.first());
+        let admitted = version.zip(admission.as_ref());
+        let mut warnings = Vec::new();
+        let done = delete::delete(
+            &self.server,
+            &resource,
+            &place.1,
+            &options,
+            admitted,
+            &mut warnings,
+        );
+        let done = done.await.map(|_| ());
+        self.note(place, done);
     }
 
-    fn update(
-        &self,
+    async fn update(
+        &mut self,
+        who: Who,
         place: &Place,
         endpoint: Endpoint,
-        change: &dyn Fn(&mut Value),
-    ) -> Option<ApiResult<Written>> {
-        let resource = self.resource(&place.0)?;
-        let mut writer = self.server.writer(&resource);
-        let done = writer.update(&place.1, endpoint, Managed::Track, &mut |old| {
+        change: &(dyn Fn(&mut Value) + Sync),
+    ) {
+        let Some(resource) = self.resource(&place.0) else {
+            return;
+        };
+        let server = self.server.clone();
+        let mut writer = server.writer(&resource);
+        if let Who::Roles = who {
+            writer.manager = "clusterrole-aggregation-controller";
+        }
+        writer.admission = who.admission(json!({})).map(|admission| Admission {
+            subresource: match endpoint {
+                Endpoint::Main => String::new(),
+                Endpoint::Status => "status".into(),
+                Endpoint::Finalize => "finalize".into(),
+            },
+            ..admission
+        });
+        let mut next = |old: &Value| {
             let mut new = old.clone();
             change(&mut new);
             Ok(new)
-        });
+        };
+        let done = writer
+            .update(&place.1, endpoint, Managed::Track, &mut next)
+            .await
+            .map(|_| ());
         if done.is_ok() && &*place.0 == crd::TABLE {
             crd::changed(&self.server, &place.1.name);
         }
-        Some(done)
+        self.note(place, done);
+    }
+
+    /// Remembers what has to be tried again. An object that changed or went away comes back as an event; one that a
+    /// webhook holds back does not.
+    fn note(&mut self, place: &Place, done: ApiResult<()>) {
+        match done {
+            Err(error) if !matches!(error.code, 404 | 409) => {
+                if let Some(why) = self.stuck.get_mut(&place.1.namespace) {
+                    why.insert(error.message().to_owned());
+                }
+                tracing::debug!(
+                    table = &*place.0,
+                    name = place.1.name,
+                    error = error.message(),
+                    "will be tried again"
+                );
+                let tries = self.refused.entry(place.clone()).or_default();
+                *tries += 1;
+                let wait = Duration::from_secs(1 << (*tries - 1).min(MAX_WAIT_SHIFT));
+                self.due.retain(|(_, other)| other != place);
+                self.due.insert((Instant::now() + wait, place.clone()));
+            }
+            _ => {
+                self.refused.remove(place);
+                self.due.retain(|(_, other)| other != place);
+            }
+        }
+    }
+
+    /// Looks again at what webhooks held back.
+    async fn retry(&mut self) {
+        while self
+            .due
+            .first()
+            .is_some_and(|(at, _)| *at <= Instant::now())
+        {
+            let Some((_, place)) = self.due.pop_first() else {
+                return;
+            };
+            let Some(stored) = self.server.store.get(&place.0, &place.1) else {
+                self.refused.remove(&place);
+                continue;
+            };
+            self.present(&place, &stored, true).await;
+            if &*place.0 == CLUSTER_ROLES {
+                self.aggregate().await;
+            }
+            let namespace = &place.1.namespace;
+            let home = self.server.store.get(NAMESPACES, &Key::new("", namespace));
+            if home.is_some_and(|n| meta::is_deleting(&n.value)) {
+                self.clean_namespace(namespace).await;
+            }
+        }
     }
 
     /// Looks at one owner reference of an object in `namespace`.
@@ -269,7 +439,7 @@ impl Collector {
     }
 
     /// Deletes an object whose owners are gone or going; drops references to owners that are gone while others stay.
-    fn judge(&mut self, place: &Place) {
+    async fn judge(&mut self, place: &Place) {
         let Some(stored) = self.server.store.get(&place.0, &place.1) else {
             return;
         };
@@ -294,22 +464,25 @@ impl Collector {
                 .filter_map(|(r, _)| r["uid"].as_str().map(str::to_owned))
                 .collect();
             if !dead.is_empty() {
-                let _ = self.update(place, Endpoint::Main, &|object| drop_owners(object, &dead));
+                let drop = |object: &mut Value| drop_owners(object, &dead);
+                self.update(Who::Collector, place, Endpoint::Main, &drop)
+                    .await;
             }
         } else if waiting {
             let dependents = self.dependents.get(uid).cloned().unwrap_or_default();
             if dependents.iter().any(|d| self.waits_for_dependents(d)) {
                 // Owners in a circle would block each other for ever.
-                let _ = self.update(place, Endpoint::Main, &unblock_owners);
+                self.update(Who::Collector, place, Endpoint::Main, &unblock_owners)
+                    .await;
             }
             let policy = if dependents.is_empty() {
                 Propagation::Background
             } else {
                 Propagation::Foreground
             };
-            self.delete(place, uid, Some(policy));
+            self.delete(Who::Collector, place, uid, Some(policy)).await;
         } else {
-            self.delete(place, uid, None);
+            self.delete(Who::Collector, place, uid, None).await;
         }
     }
 
@@ -319,11 +492,11 @@ impl Collector {
     }
 
     /// A deletion in the foreground: dependents first; the owner goes when none is left that blocks it.
-    fn foreground(&mut self, place: &Place, owner: &Value) {
+    async fn foreground(&mut self, place: &Place, owner: &Value) {
         let uid = meta::uid(owner).to_owned();
         let dependents = self.dependents.get(&uid).cloned().unwrap_or_default();
         for dependent in &dependents {
-            self.judge(dependent);
+            self.judge(dependent).await;
         }
         let blocks = |place: &Place| {
             let stored = self.server.store.get(&place.0, &place.1);
@@ -334,97 +507,126 @@ impl Collector {
             })
         };
         if !dependents.iter().any(blocks) {
-            let _ = self.update(place, Endpoint::Main, &|object| {
-                drop_finalizer(object, FOREGROUND)
-            });
+            let release = |object: &mut Value| drop_finalizer(object, FOREGROUND);
+            self.update(Who::Collector, place, Endpoint::Main, &release)
+                .await;
         }
     }
 
     /// A deletion that leaves its dependents behind, without a reference to it.
-    fn orphan(&mut self, place: &Place, owner: &Value) {
+    async fn orphan(&mut self, place: &Place, owner: &Value) {
         let uid = meta::uid(owner).to_owned();
         let dead = BTreeSet::from([uid.clone()]);
         for dependent in self.dependents.get(&uid).cloned().unwrap_or_default() {
-            let _ = self.update(&dependent, Endpoint::Main, &|object| {
-                drop_owners(object, &dead)
-            });
+            let drop = |object: &mut Value| drop_owners(object, &dead);
+            self.update(Who::Collector, &dependent, Endpoint::Main, &drop)
+                .await;
         }
-        let _ = self.update(place, Endpoint::Main, &|object| {
-            drop_finalizer(object, ORPHAN)
-        });
+        let release = |object: &mut Value| drop_finalizer(object, ORPHAN);
+        self.update(Who::Collector, place, Endpoint::Main, &release)
+            .await;
     }
 
-    fn default_account(&self, namespace: &str) {
+    async fn default_account(&mut self, namespace: &str) {
         let key = Key::new(namespace, "default");
         if self.server.store.get(SERVICE_ACCOUNTS, &key).is_some() {
             return;
         }
-        let accounts = self.server.builtin("", SERVICE_ACCOUNTS);
+        let server = self.server.clone();
+        let accounts = server.builtin("", SERVICE_ACCOUNTS);
         let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}});
-        // It fails only if somebody else made it, or the namespace is going.
-        let _ = self
-            .server
-            .writer(&accounts)
-            .create(object, namespace, Managed::Track);
+        let mut writer = server.writer(&accounts);
+        writer.admission = Who::Accounts.admission(json!({}));
+        let made = writer.create(object, namespace, Managed::Track).await;
+        // It fails if somebody else made it, if the namespace is going, or if a webhook refuses it.
+        let place = (Arc::from(NAMESPACES), Key::new("", namespace));
+        self.note(
+            &place,
+            made.map(|_| ()).or_else(|e| {
+                if e.code == 403 && e.is_terminating() {
+                    Ok(())
+                } else {
+                    Err(e)
+                }
+            }),
+        );
     }
 
-    fn clean_namespace(&self, namespace: &str) {
+    async fn clean_namespace(&mut self, namespace: &str) {
+        self.stuck.insert(namespace.to_owned(), BTreeSet::new());
         for (table, object) in self.server.store.in_namespace(namespace) {
             if !meta::is_deleting(&object.value) {
-                self.delete(
-                    &(table, Key::of(&object.value)),
-                    meta::uid(&object.value),
-                    None,
-                );
+                let place = (table, Key::of(&object.value));
+                self.delete(Who::Namespaces, &place, meta::uid(&object.value), None)
+                    .await;
             }
         }
-        self.finish_namespace(namespace);
+        self.finish_namespace(namespace).await;
     }
 
     /// Lets a namespace go when it is empty; else its conditions say what holds it.
-    fn finish_namespace(&self, namespace: &str) {
+    async fn finish_namespace(&mut self, namespace: &str) {
         let place = (Arc::from(NAMESPACES), Key::new("", namespace));
         let left = self.server.store.in_namespace(namespace);
         if !left.is_empty() {
             let now = meta::rfc3339(self.server.now());
-            let conditions = namespace_conditions(&left);
-            let _ = self.update(&place, Endpoint::Status, &|object| {
+            let stuck = self.stuck.get(namespace).cloned().unwrap_or_default();
+            let conditions = namespace_conditions(&left, &stuck);
+            let tell = |object: &mut Value| {
                 for (kind, holds, message) in &conditions {
                     let reason = match (*kind, *holds) {
+                        (DISCOVERY_FAILURE, _) => "ResourcesDiscovered",
+                        (PARSING_FAILURE, _) => "ParsedGroupVersions",
+                        (CONTENT_FAILURE, false) => "ContentDeleted",
+                        (CONTENT_FAILURE, true) => "ContentDeletionFailed",
                         (_, false) => "ContentRemoved",
                         ("NamespaceFinalizersRemaining", true) => "SomeFinalizersRemain",
                         (_, true) => "SomeResourcesRemain",
                     };
                     meta::set_condition(object, kind, *holds, reason, message, &now);
                 }
-            });
+            };
+            self.update(Who::Namespaces, &place, Endpoint::Status, &tell)
+                .await;
             return;
         }
-        let _ = self.update(&place, Endpoint::Finalize, &|object| {
-            meta::set_field(object, "spec.finalizers", json!([]))
-        });
+        self.stuck.remove(namespace);
+        let release = |object: &mut Value| meta::set_field(object, "spec.finalizers", json!([]));
+        self.update(Who::Namespaces, &place, Endpoint::Finalize, &release)
+            .await;
     }
 
-    fn clean_crd(&self, name: &str) {
+    async fn clean_crd(&mut self, name: &str) {
         let objects = self.server.store.list(name, None).objects;
         for object in objects.iter().filter(|o| !meta::is_deleting(&o.value)) {
-            self.delete(
-                &(Arc::from(name), Key::of(&object.value)),
-                meta::uid(&object.value),
-                None,
-            );
+            let place = (Arc::from(name), Key::of(&object.value));
+            self.delete(Who::Nobody, &place, meta::uid(&object.value), None)
+                .await;
         }
         if self.server.store.list(name, None).objects.is_empty() {
             let place = (Arc::from(crd::TABLE), Key::new("", name));
-            let _ = self.update(&place, Endpoint::Main, &|object| {
-                drop_finalizer(object, crd::CLEANUP)
-            });
+            let release = |object: &mut Value| drop_finalizer(object, crd::CLEANUP);
+            self.update(Who::Nobody, &place, Endpoint::Main, &release)
+                .await;
         }
     }
 }
 
 /// What is left in a namespace, and which finalizers hold it, in the words of Kubernetes.
-fn namespace_conditions(left: &[(Arc<str>, Arc<Stored>)]) -> [(&'static str, bool, String); 2] {
+fn namespace_conditions(
+    left: &[(Arc<str>, Arc<Stored>)],
+    stuck: &BTreeSet<String>,
+) -> [(&'static str, bool, String); 5] {
+    let failure = if stuck.is_empty() {
+        "All content successfully deleted, may be waiting on finalization".to_owned()
+    } else {
+        let why: Vec<&str> = stuck.iter().map(String::as_str).collect();
+        format!(
+            "Failed to delete all resource types, {} remaining: {}",
+            stuck.len(),
+            why.join(", ")
+        )
+    };
     let mut tables: BTreeMap<&str, usize> = BTreeMap::new();
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
     for (table, object) in left {
@@ -435,7 +637,11 @@ fn namespace_conditions(left: &[(Arc<str>, Arc<Stored>)]) -> [(&'static str, boo
     }
     let tables: Vec<String> = tables
         .iter()
-        .map(|(t, n)| format!("{t} has {n} resource instances"))
+        .map(|(t, n)| {
+            // Named with its group, which is empty for the core kinds.
+            let dot = if t.contains('.') { "" } else { "." };
+            format!("{t}{dot} has {n} resource instances")
+        })
         .collect();
     let held: Vec<String> = finalizers
         .iter()
@@ -449,7 +655,19 @@ fn namespace_conditions(left: &[(Arc<str>, Arc<Stored>)]) -> [(&'static str, boo
             held.join(", ")
         )
     };
+    // This server knows all its resources; clients know these conditions.
     [
+        (
+            DISCOVERY_FAILURE,
+            false,
+            "All resources successfully discovered".into(),
+        ),
+        (
+            PARSING_FAILURE,
+            false,
+            "All legacy kube types successfully parsed".into(),
+        ),
+        (CONTENT_FAILURE, !stuck.is_empty(), failure),
         (
             "NamespaceContentRemaining",
             true,

@@ -147,6 +147,13 @@ pub(crate) fn all_verbs() -> Vec<&'static str> {
     ALL.to_vec()
 }
 
+/// Namespaces go one by one.
+fn verbs_of(plural: &str) -> Vec<&'static str> {
+    let mut verbs = all_verbs();
+    verbs.retain(|v| plural != "namespaces" || *v != "deletecollection");
+    verbs
+}
+
 fn resource(&(group, version, kind, plural, short_names, words): &Row) -> ResourceInfo {
     let words: Vec<&str> = words.split_whitespace().collect();
     let has = |word: &str| words.contains(&word);
@@ -213,7 +220,7 @@ fn resource(&(group, version, kind, plural, short_names, words): &Row) -> Resour
         verbs: if has("review") {
             CREATE.to_vec()
         } else {
-            all_verbs()
+            verbs_of(plural)
         },
         versions: vec![VersionInfo {
             name: version.into(),
@@ -229,6 +236,7 @@ fn resource(&(group, version, kind, plural, short_names, words): &Row) -> Resour
         }],
         storage_version: version.into(),
         table,
+        conversion: None,
         origin: Origin::Builtin,
         traits: Traits {
             generation: has("gen"),

@@ -1,16 +1,21 @@
 //! An embeddable Kubernetes API server: one in-memory store, one `tower` service, an optional TLS listener.
 
 pub(crate) mod access;
+pub(crate) mod admission;
 pub(crate) mod auth;
 pub(crate) mod body;
 pub(crate) mod builtin;
+pub(crate) mod conversion;
 pub(crate) mod convert;
 pub(crate) mod crd;
 pub(crate) mod discovery;
+pub(crate) mod duplicates;
 pub(crate) mod error;
 pub(crate) mod fault;
 pub(crate) mod gc;
+pub(crate) mod go_json;
 pub(crate) mod handlers;
+pub(crate) mod hooks;
 pub(crate) mod ident;
 pub(crate) mod kinds;
 pub(crate) mod log;
@@ -19,6 +24,7 @@ pub(crate) mod names;
 pub(crate) mod negotiate;
 pub(crate) mod openapi;
 pub(crate) mod patch;
+pub(crate) mod peer;
 pub(crate) mod protobuf;
 pub(crate) mod rbac;
 pub(crate) mod registry;
@@ -34,6 +40,7 @@ pub(crate) mod strategy;
 pub(crate) mod table;
 pub(crate) mod tls;
 
+pub use hooks::Hooks;
 pub use log::{LogEntry, RequestLog};
 pub use server::{ApiServer, Commit, Options};
 pub use service::{ApiBody, ApiService};

@@ -34,6 +34,14 @@ fn is_qualified_part(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
+const QUALIFIED_NAME: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+
+/// Whether a finalizer of a built-in kind is one of Kubernetes' own, or has a domain.
+pub(crate) fn is_finalizer(name: &str) -> bool {
+    matches!(name, "kubernetes" | "orphan" | "foregroundDeletion")
+        || (name.contains('/') && qualified_problem(name).is_none())
+}
+
 /// What is wrong with a name, if anything.
 pub(crate) fn name_problem(rule: NameRule, name: &str) -> Option<String> {
     match rule {
@@ -59,6 +67,7 @@ pub(crate) fn name_problem(rule: NameRule, name: &str) -> Option<String> {
 /// What is wrong with a qualified name (`example.com/name`), if anything.
 pub(crate) fn qualified_problem(key: &str) -> Option<String> {
     match key.split_once('/') {
+        Some((_, name)) if name.contains('/') => Some(QUALIFIED_NAME.into()),
         Some((prefix, name)) => {
             if prefix.is_empty() {
                 return Some("prefix part must be non-empty".into());
@@ -89,6 +98,17 @@ pub(crate) fn metadata_problems(
         ));
     } else if let Some(problem) = name_problem(rule, name) {
         errors.push(FieldError::invalid("metadata.name", json!(name), problem));
+    }
+    let prefix = meta::get(object, "generateName").and_then(Value::as_str);
+    if let Some(prefix) = prefix.filter(|p| !p.is_empty()) {
+        // The suffix makes a trailing dash good.
+        let whole = format!("{}a", prefix.trim_end_matches('-'));
+        if let Some(problem) = name_problem(rule, &whole) {
+            errors.insert(
+                0,
+                FieldError::invalid("metadata.generateName", json!(prefix), problem),
+            );
+        }
     }
     if namespaced && meta::namespace(object).is_empty() {
         errors.push(FieldError::required("metadata.namespace", ""));
@@ -159,7 +179,7 @@ fn labels(object: &Value, errors: &mut Vec<FieldError>) {
 
 fn owners(object: &Value, errors: &mut Vec<FieldError>) {
     let mut controllers = 0;
-    for (i, owner) in meta::owners(object).iter().enumerate() {
+    for owner in meta::owners(object) {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner
                 .get(field)
@@ -167,11 +187,27 @@ fn owners(object: &Value, errors: &mut Vec<FieldError>) {
                 .unwrap_or("")
                 .is_empty()
             {
-                errors.push(FieldError::required(
-                    format!("metadata.ownerReferences[{i}].{field}"),
-                    "must not be empty",
+                let what = if field == "apiVersion" {
+                    "version"
+                } else {
+                    field
+                };
+                errors.push(FieldError::invalid(
+                    format!("metadata.ownerReferences.{field}"),
+                    json!(""),
+                    format!("{what} must not be empty"),
                 ));
             }
+        }
+        if owner.get("kind") == Some(&json!("Event"))
+            && owner.get("apiVersion") == Some(&json!("v1"))
+        {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid(
+                "metadata.ownerReferences",
+                owner.clone(),
+                why,
+            ));
         }
         controllers += usize::from(owner.get("controller") == Some(&Value::Bool(true)));
     }

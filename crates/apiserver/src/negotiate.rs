@@ -63,11 +63,27 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Vec<MediaType> {
 }
 
 fn is_json(name: &str) -> bool {
-    matches!(name, "application/json" | "application/*" | "*/*")
+    matches!(name, "application/json" | "*/*")
+}
+
+/// Whether a client accepts one of the media types of the API at all.
+pub(crate) fn acceptable(headers: &HeaderMap) -> ApiResult<()> {
+    let known = |name: &str| {
+        is_json(name)
+            || matches!(
+                name,
+                "application/yaml" | "application/vnd.kubernetes.protobuf"
+            )
+    };
+    if accepted(headers).iter().any(|media| known(&media.name)) {
+        return Ok(());
+    }
+    Err(ApiError::new(406, "NotAcceptable", "406: Not Acceptable").generic())
 }
 
 /// Chooses the first form this server can give. 406 when there is none.
 pub(crate) fn form(headers: &HeaderMap) -> ApiResult<Form> {
+    acceptable(headers)?;
     for media in accepted(headers) {
         if !is_json(&media.name) && media.name != "application/yaml" {
             continue;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::conversion::Webhook;
 use crate::schema::Structural;
 use crate::table::Column;
 
@@ -37,6 +38,8 @@ pub struct ResourceInfo {
     pub storage_version: String,
     /// Name of the table in the store. Two resources with one table are two faces of the same objects.
     pub table: String,
+    /// The webhook that converts between the versions, where their names are not all that differs.
+    pub conversion: Option<Webhook>,
     /// Built into the server, or defined by a CustomResourceDefinition.
     pub origin: Origin,
     /// Field by field behaviour where kinds differ.
@@ -204,6 +207,15 @@ impl Registry {
     pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<ResourceInfo>> {
         self.iter()
             .find(|r| r.group == group && r.kind == kind && r.version(version).is_some())
+    }
+
+    /// Every (group, version) under which the same objects are served.
+    pub fn faces(&self, resource: &ResourceInfo) -> Vec<(String, String)> {
+        let same = self
+            .iter()
+            .filter(|r| r.table == resource.table && r.plural == resource.plural);
+        same.flat_map(|r| r.versions.iter().map(|v| (r.group.clone(), v.name.clone())))
+            .collect()
     }
 
     /// All resources, ordered by group and plural.

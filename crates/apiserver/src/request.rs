@@ -77,6 +77,12 @@ impl Query {
             .map(|(_, v)| v.as_str())
     }
 
+    /// All values of a parameter, empty ones left out.
+    pub fn all(&self, key: &str) -> Vec<String> {
+        let values = self.0.iter().filter(|(k, v)| k == key && !v.is_empty());
+        values.map(|(_, v)| v.clone()).collect()
+    }
+
     pub fn flag(&self, key: &str) -> bool {
         matches!(self.get(key), Some("true" | "1"))
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::error::{ApiError, ApiResult};
 use crate::rbac::{Attributes, Decision, Granted, User};
+use crate::schema::FieldError;
 
 /// An authenticated user as the review APIs show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,22 +47,19 @@ pub fn access_review(
     asker: User<'_>,
     namespace: &str,
     decide: impl Fn(User<'_>, &Attributes) -> Decision,
-) -> Result<Value, String> {
+) -> ApiResult<Value> {
     let kind = text(&object, "kind").to_owned();
     let spec = object.get("spec").cloned().unwrap_or_default();
     let attrs = attributes(&spec)?;
     if kind == "LocalSubjectAccessReview" {
         if attrs.resource.is_empty() {
-            return Err(
-                "spec.nonResourceAttributes: Invalid value: disallowed on this kind of request"
-                    .into(),
-            );
+            let why = "disallowed on this kind of request";
+            return Err(invalid("spec.nonResourceAttributes", Value::Null, why));
         }
         if attrs.namespace != namespace {
-            return Err(format!(
-                "spec.resourceAttributes.namespace: Invalid value: {:?}: must match metadata.namespace",
-                attrs.namespace
-            ));
+            let why = "must match metadata.namespace";
+            let value = json!(attrs.namespace);
+            return Err(invalid("spec.resourceAttributes.namespace", value, why));
         }
     }
     let decision = if kind == "SelfSubjectAccessReview" {
@@ -69,10 +68,8 @@ pub fn access_review(
         let name = text(&spec, "user");
         let groups: Vec<String> = strings(&spec, "groups");
         if name.is_empty() && groups.is_empty() {
-            return Err(
-                "spec.user: Invalid value: \"\": at least one of user or group must be specified"
-                    .into(),
-            );
+            let why = "at least one of user or group must be specified";
+            return Err(invalid("spec.user", json!(""), why));
         }
         decide(
             User {
@@ -91,13 +88,27 @@ pub fn access_review(
     Ok(object)
 }
 
-fn attributes(spec: &Value) -> Result<Attributes, String> {
+fn invalid(field: &str, value: Value, why: &str) -> ApiError {
+    ApiError::invalid_review(
+        "authorization.k8s.io",
+        "",
+        FieldError::invalid(field, value, why),
+    )
+}
+
+fn attributes(spec: &Value) -> ApiResult<Attributes> {
     let given = |key: &str| spec.get(key).filter(|v| v.is_object());
     match (given("resourceAttributes"), given("nonResourceAttributes")) {
         (Some(_), Some(_)) => {
-            Err("spec.nonResourceAttributes: Invalid value: cannot be specified in combination with resourceAttributes".into())
+            let why = "cannot be specified in combination with resourceAttributes";
+            let value = spec["nonResourceAttributes"].clone();
+            Err(invalid("spec.nonResourceAttributes", value, why))
         }
-        (None, None) => Err("spec.resourceAttributes: Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified".into()),
+        (None, None) => {
+            let why =
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            Err(invalid("spec.resourceAttributes", Value::Null, why))
+        }
         (Some(r), None) => Ok(Attributes {
             verb: text(r, "verb").into(),
             group: text(r, "group").into(),
@@ -107,9 +118,11 @@ fn attributes(spec: &Value) -> Result<Attributes, String> {
             name: text(r, "name").into(),
             path: String::new(),
         }),
-        (None, Some(n)) => {
-            Ok(Attributes { verb: text(n, "verb").into(), path: text(n, "path").into(), ..Attributes::default() })
-        }
+        (None, Some(n)) => Ok(Attributes {
+            verb: text(n, "verb").into(),
+            path: text(n, "path").into(),
+            ..Attributes::default()
+        }),
     }
 }
 
@@ -117,13 +130,13 @@ fn attributes(spec: &Value) -> Result<Attributes, String> {
 pub fn rules_review<'a>(
     mut object: Value,
     granted: impl Fn(&str) -> Granted<'a>,
-) -> Result<Value, String> {
+) -> ApiResult<Value> {
     let namespace = object
         .pointer("/spec/namespace")
         .and_then(Value::as_str)
         .unwrap_or_default();
     if namespace.is_empty() {
-        return Err("no namespace on request".into());
+        return Err(ApiError::bad_request("no namespace on request"));
     }
     let granted = granted(namespace);
     let (mut resources, mut urls) = (Vec::new(), Vec::new());
@@ -148,6 +161,7 @@ pub fn rules_review<'a>(
         status["evaluationError"] = granted.errors.join(", ").into();
     }
     set_status(&mut object, status);
+    object["spec"] = json!({});
     Ok(object)
 }
 
@@ -163,11 +177,13 @@ pub fn self_review(mut object: Value, asker: &Identity) -> Value {
 pub fn token_review(
     mut object: Value,
     lookup: impl Fn(&str, &[String]) -> Result<(Identity, Vec<String>), String>,
-) -> Result<Value, String> {
+) -> ApiResult<Value> {
     let spec = object.get("spec").cloned().unwrap_or_default();
     let token = text(&spec, "token");
     if token.is_empty() {
-        return Err("token is required for TokenReview in authentication".into());
+        return Err(ApiError::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
     }
     let status = match lookup(token, &strings(&spec, "audiences")) {
         Ok((identity, audiences)) => {
@@ -258,6 +274,7 @@ mod tests {
         assert!(
             access_review(nobody, no_one(), "", only("you", "get", "/x"))
                 .unwrap_err()
+                .message()
                 .contains("user or group")
         );
     }

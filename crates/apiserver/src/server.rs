@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Grant, MASTERS, Tokens, User};
 use crate::fault::Fault;
-use crate::handlers::write::{Managed, Unknown, Writer};
+use crate::handlers::write::{Managed, Unknown, Writer, at_once};
+use crate::hooks::Hooks;
 use crate::ident::Ident;
 use crate::log::RequestLog;
 use crate::meta;
@@ -38,6 +39,8 @@ pub struct Options {
     pub seed: u64,
     /// Whether requests are authorized by the stored RBAC objects; without it everybody may do everything.
     pub rbac: bool,
+    /// Where webhooks answer that are not found by the Service or address in their configuration.
+    pub hooks: Hooks,
 }
 
 impl Default for Options {
@@ -56,6 +59,7 @@ impl Default for Options {
             now: Arc::new(now),
             seed: 0,
             rbac: false,
+            hooks: Hooks::default(),
         }
     }
 }
@@ -73,6 +77,7 @@ pub(crate) struct Server {
     pub tokens: Tokens,
     pub log: RequestLog,
     pub fault: Fault,
+    pub hooks: Hooks,
     admin: String,
     addresses: AtomicU32,
 }
@@ -80,6 +85,11 @@ pub(crate) struct Server {
 impl Server {
     pub fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// The server's clock for the validity of certificates.
+    pub fn tls_time(&self) -> Arc<dyn rustls::time_provider::TimeProvider> {
+        Arc::new(tls::Clock(self.clock.clone()))
     }
 
     pub fn registry(&self) -> Arc<Registry> {
@@ -124,7 +134,10 @@ impl Server {
             manager: "kube-controller-manager",
             dry_run: false,
             unknown: Unknown::Ignore,
+            strict: Default::default(),
+            patch_text: None,
             warnings: Vec::new(),
+            admission: None,
         }
     }
 
@@ -187,6 +200,7 @@ impl ApiServer {
             tokens,
             log: RequestLog::default(),
             fault: Fault::default(),
+            hooks: options.hooks,
             admin,
             addresses: AtomicU32::new(0),
         });
@@ -194,7 +208,8 @@ impl ApiServer {
         for name in NAMESPACES {
             let object =
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-            let made = server.writer(&namespaces).create(object, "", Managed::Done);
+            let mut writer = server.writer(&namespaces);
+            let made = at_once(writer.create(object, "", Managed::Done));
             debug_assert!(made.is_ok(), "an empty store takes the standard namespaces");
         }
         for object in rbac::default_objects() {
@@ -203,15 +218,13 @@ impl ApiServer {
                 object["kind"].as_str().unwrap_or_default().to_lowercase()
             );
             let resource = server.builtin("rbac.authorization.k8s.io", &plural);
-            let made = server
-                .writer(&resource)
-                .create(object.clone(), "", Managed::Done);
+            let mut writer = server.writer(&resource);
+            let made = at_once(writer.create(object.clone(), "", Managed::Done));
             debug_assert!(made.is_ok(), "an empty store takes the default roles");
         }
         let services = server.builtin("", "services");
-        let made = server
-            .writer(&services)
-            .create(own_service(), "default", Managed::Done);
+        let mut writer = server.writer(&services);
+        let made = at_once(writer.create(own_service(), "default", Managed::Done));
         debug_assert!(
             made.is_ok(),
             "an empty store takes the server's own Service"

@@ -19,6 +19,7 @@ use crate::body::{self, ReadError};
 use crate::error::ApiError;
 use crate::fault::Down;
 use crate::handlers::{self, Reply, ReplyBody};
+use crate::peer::Peer;
 use crate::server::Server;
 
 /// Body of an answer: whole, or a stream of watch events.
@@ -29,11 +30,25 @@ pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 pub struct ApiService {
     server: Arc<Server>,
     token: Option<String>,
+    peer: Peer,
 }
 
 impl ApiService {
     pub(crate) fn new(server: Arc<Server>, token: Option<String>) -> Self {
-        Self { server, token }
+        Self {
+            server,
+            token,
+            peer: Peer::Unknown,
+        }
+    }
+
+    /// For one connection whose client showed a certificate, or none.
+    pub(crate) fn of_peer(server: Arc<Server>, peer: Peer) -> Self {
+        Self {
+            server,
+            token: None,
+            peer,
+        }
     }
 }
 
@@ -52,7 +67,11 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let Self { server, token } = self.clone();
+        let Self {
+            server,
+            token,
+            peer,
+        } = self.clone();
         Box::pin(async move {
             if !server.fault.enter().await {
                 return Err(Down(server.name.clone()).into());
@@ -63,7 +82,7 @@ where
                 Err(ReadError::TooLarge) => Err(ApiError::too_large()),
                 Err(ReadError::Broken(error)) => return Err(error),
             };
-            let reply = handlers::handle(&server, &parts, body, token.as_deref()).await;
+            let reply = handlers::handle(&server, &parts, body, token.as_deref(), &peer).await;
             response(reply)
         })
     }

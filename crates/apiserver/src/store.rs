@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::meta;
 
 /// Events kept per table before the oldest expire.
-const HISTORY: usize = 8192;
+const HISTORY: usize = 2048;
 /// Events a watcher may lag behind before it is cut off.
 const WATCH_BUFFER: usize = 16 * 1024;
 /// Table of Namespace objects; creations in namespaces check it.
@@ -48,6 +48,7 @@ pub(crate) struct Stored {
     /// Generation of the CRD schema the object was written under (0 for built-ins).
     pub schema: i64,
     json: OnceLock<Bytes>,
+    item: OnceLock<Bytes>,
 }
 
 impl Stored {
@@ -58,12 +59,45 @@ impl Stored {
             value,
             schema,
             json: OnceLock::new(),
+            item: OnceLock::new(),
         })
+    }
+
+    /// A stored object as another version shows it.
+    pub fn shown(value: Value, stored: &Self) -> Arc<Self> {
+        Self::new(value, stored.revision, stored.schema)
     }
 
     /// The same object as if it stood at another revision.
     pub fn at_revision(other: &Self, revision: u64) -> Arc<Self> {
         Self::new(other.value.clone(), revision, other.schema)
+    }
+
+    /// The same object without a resourceVersion: it was not stored.
+    pub fn unversioned(other: &Self) -> Arc<Self> {
+        let mut value = other.value.clone();
+        meta::unset(&mut value, "resourceVersion");
+        Arc::new(Self {
+            revision: other.revision,
+            value,
+            schema: other.schema,
+            json: OnceLock::new(),
+            item: OnceLock::new(),
+        })
+    }
+
+    /// As an item of a list of a built-in kind: the list names kind and version.
+    pub fn item(&self) -> Bytes {
+        self.item
+            .get_or_init(|| {
+                let rest = self.value.as_object().into_iter().flatten();
+                let rest: serde_json::Map<String, Value> = rest
+                    .filter(|(k, _)| !matches!(k.as_str(), "kind" | "apiVersion"))
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect();
+                Bytes::from(Value::Object(rest).to_string())
+            })
+            .clone()
     }
 
     pub fn json(&self) -> Bytes {
@@ -261,6 +295,12 @@ impl Store {
             observer(&event);
         }
         Ok(object)
+    }
+
+    /// Whether a table has no objects.
+    pub fn is_empty(&self, table: &str) -> bool {
+        let inner = self.lock();
+        inner.tables.get(table).is_none_or(|t| t.objects.is_empty())
     }
 
     /// The newest state of a table, optionally of one namespace.

@@ -110,6 +110,29 @@ pub(crate) fn prepare_update(
     meta::tidy(new);
 }
 
+/// Takes out of a new object what only the server sets.
+pub(crate) fn wipe_system_fields(object: &mut Value) {
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ] {
+        meta::unset(object, field);
+    }
+}
+
+/// Fills in what an object leaves out, as decoding it does.
+pub(crate) fn defaults(resource: &ResourceInfo, version: &VersionInfo, object: &mut Value) {
+    if !resource.is_custom() {
+        builtin::defaults(resource, object);
+    }
+    if let Some(schema) = &version.structural {
+        schema.default(object);
+    }
+}
+
 /// Raises the generation when anything but metadata (and status, where it is a subresource) changed.
 pub(crate) fn bump_generation(
     resource: &ResourceInfo,
@@ -173,6 +196,15 @@ pub(crate) fn validate(
     if let Some(schema) = &version.structural {
         errors.extend(schema.validate(new, old));
     } else if !resource.is_custom() {
+        for (i, finalizer) in meta::finalizers(new).iter().enumerate() {
+            if !names::is_finalizer(finalizer) {
+                errors.push(FieldError::invalid(
+                    format!("metadata.finalizers[{i}]"),
+                    json!(finalizer),
+                    builtin::NO_FINALIZER,
+                ));
+            }
+        }
         builtin::validate(resource, new, old, &mut errors);
     }
     errors

@@ -8,12 +8,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::peer::Verifier;
 use crate::server::Server;
 use crate::service::ApiService;
 
@@ -26,6 +27,8 @@ pub struct Tls {
     pub cert: Vec<CertificateDer<'static>>,
     /// Its private key.
     pub key: PrivateKeyDer<'static>,
+    /// Authorities of client certificates; without any, none is asked for.
+    pub client_roots: Vec<CertificateDer<'static>>,
 }
 
 /// A certificate could not be made or read.
@@ -46,7 +49,17 @@ impl Tls {
         Ok(Self {
             cert,
             key: PrivateKeyDer::from_pem_slice(key.as_bytes())?,
+            client_roots: Vec::new(),
         })
+    }
+
+    /// Takes client certificates of these authorities (PEM) as authentication: the common name is the user, the
+    /// organizations are its groups.
+    pub fn with_client_ca(mut self, authorities: &str) -> Result<Self, TlsError> {
+        let found = CertificateDer::pem_slice_iter(authorities.as_bytes())
+            .collect::<Result<Vec<_>, _>>()?;
+        self.client_roots.extend(found);
+        Ok(self)
     }
 
     /// A new certificate for these DNS names and IP addresses, and the PEM of the new authority that signed it.
@@ -70,8 +83,27 @@ impl Tls {
             cert: vec![cert.der().clone()],
             key: PrivateKeyDer::try_from(key.serialize_der())
                 .map_err(|_| rcgen::Error::CouldNotParseKeyPair)?,
+            client_roots: Vec::new(),
         };
         Ok((tls, issuer.pem()))
+    }
+}
+
+/// The server's clock, for the validity of certificates.
+pub(crate) struct Clock(pub Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>);
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+impl rustls::time_provider::TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from((self.0)().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(
+            seconds,
+        )))
     }
 }
 
@@ -82,20 +114,17 @@ pub(crate) async fn serve(
     tls: Tls,
     shutdown: CancellationToken,
 ) {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map(|b| b.with_no_client_auth())
-        .and_then(|b| b.with_single_cert(tls.cert, tls.key));
-    let mut config = match config {
-        Ok(config) => config,
+    let (acceptor, verifier) = match acceptor(&server, tls) {
+        Ok(ready) => ready,
         Err(error) => {
-            tracing::error!(%error, server = server.name, "cannot serve TLS with this certificate");
+            tracing::error!(
+                error,
+                server = server.name,
+                "cannot serve TLS with these certificates"
+            );
             return;
         }
     };
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -104,7 +133,8 @@ pub(crate) async fn serve(
             _ = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(server.clone(), acceptor.clone(), stream, shutdown.clone()));
+                    let (acceptor, verifier) = (acceptor.clone(), verifier.clone());
+                    connections.spawn(connection(server.clone(), acceptor, verifier, stream, shutdown.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, server = server.name, "cannot accept a connection");
@@ -116,9 +146,31 @@ pub(crate) async fn serve(
     connections.shutdown().await;
 }
 
+fn acceptor(server: &Server, tls: Tls) -> Result<(TlsAcceptor, Option<Arc<Verifier>>), String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ServerConfig::builder_with_details(provider.clone(), server.tls_time())
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
+    let (builder, verifier) = if tls.client_roots.is_empty() {
+        (builder.with_no_client_auth(), None)
+    } else {
+        let verifier = Arc::new(Verifier::new(&tls.client_roots, provider)?);
+        (
+            builder.with_client_cert_verifier(verifier.clone()),
+            Some(verifier),
+        )
+    };
+    let mut config = builder
+        .with_single_cert(tls.cert, tls.key)
+        .map_err(|e| e.to_string())?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok((TlsAcceptor::from(Arc::new(config)), verifier))
+}
+
 async fn connection(
     server: Arc<Server>,
     acceptor: TlsAcceptor,
+    verifier: Option<Arc<Verifier>>,
     stream: TcpStream,
     shutdown: CancellationToken,
 ) {
@@ -126,7 +178,16 @@ async fn connection(
     let _ = stream.set_nodelay(true);
     let serve = async {
         let stream = acceptor.accept(stream).await?;
-        let service = TowerToHyperService::new(ApiService::new(server, None));
+        let peer = verifier.map(|v| {
+            let now = server.tls_time().current_time();
+            let certificates = stream.get_ref().1.peer_certificates();
+            v.peer(
+                certificates,
+                now.unwrap_or_else(|| UnixTime::since_unix_epoch(Default::default())),
+            )
+        });
+        let service = ApiService::of_peer(server, peer.unwrap_or_default());
+        let service = TowerToHyperService::new(service);
         let mut http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
         // One connection carries all watches of a process.
         http.http2().max_concurrent_streams(MAX_STREAMS);

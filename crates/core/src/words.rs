@@ -17,7 +17,8 @@ pub struct Wait<'a> {
     pub since: Option<Timestamp>,
     /// What happens next and when: `It is started as soon as the resource is Primary`.
     pub next: &'a str,
-    /// What the reader can do: a command.
+    /// What the reader can do: a command that looks; one that changes something says what it does:
+    /// `Delete the zone with: kubectl …`.
     pub command: String,
 }
 
@@ -28,11 +29,17 @@ impl fmt::Display for Wait<'_> {
             write!(f, " since {}", moment(since))?;
         }
         write!(f, ". {}.", self.next)?;
-        if !self.command.is_empty() {
-            write!(f, " Look with: {}", self.command)?;
+        match self.command.as_str() {
+            "" => Ok(()),
+            command if is_bare(command) => write!(f, " Look with: {command}"),
+            command => write!(f, " {command}"),
         }
-        Ok(())
     }
+}
+
+/// Whether this is a command alone, without a sentence about what it does before it.
+fn is_bare(command: &str) -> bool {
+    command.starts_with(|first: char| first.is_ascii_lowercase())
 }
 
 /// A moment in whole seconds, UTC.
@@ -112,6 +119,30 @@ mod tests {
         assert_eq!(
             [bytes(512), bytes(1024), bytes(1_610_612_736)],
             ["512 B", "1 KiB", "1.5 GiB"]
+        );
+    }
+
+    #[test]
+    fn a_command_that_changes_something_says_what_it_does() {
+        let wait = |command: &str| {
+            let (what, by, command) = ("a".into(), "b".into(), command.into());
+            let next = "c";
+            Wait {
+                what,
+                by,
+                since: None,
+                next,
+                command,
+            }
+            .to_string()
+        };
+        assert_eq!(
+            wait("kubectl get node"),
+            "a: b. c. Look with: kubectl get node"
+        );
+        assert_eq!(
+            wait("Delete it with: kubectl delete node n1"),
+            "a: b. c. Delete it with: kubectl delete node n1"
         );
     }
 

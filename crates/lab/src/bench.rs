@@ -7,6 +7,7 @@ use farshore_runtime::Clock;
 use tokio_util::sync::CancellationToken;
 
 use crate::drbd;
+use crate::engine::Engine;
 use crate::lab::{Lab, LabOptions};
 use crate::measure::{Marks, fail_over};
 use crate::sim::Timings;
@@ -15,6 +16,7 @@ use crate::story::{User, Vm};
 /// A lab of two nodes for each site, inside the process: for virtual time.
 pub fn quiet_options(seed: u64) -> LabOptions {
     LabOptions {
+        engine: Engine::Embedded,
         nodes: 2,
         dir: None,
         timings: Timings::default(),
@@ -33,6 +35,7 @@ pub async fn run() -> anyhow::Result<()> {
         let shutdown = CancellationToken::new();
         let begun = tokio::time::Instant::now();
         let options = LabOptions {
+            engine: Engine::Embedded,
             nodes: 2,
             dir: Some(dir.clone()),
             timings: Timings::default(),

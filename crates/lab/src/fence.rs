@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 
 use futures::future::{BoxFuture, FutureExt};
 use http::{Method, Request};
+use kube::Client;
+use kube::client::Body;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Layer, Service};
@@ -60,6 +62,16 @@ impl Fence {
     /// Waits for the end.
     pub async fn dead(&self) {
         self.0.dead.cancelled().await;
+    }
+
+    /// The same client, cut off at the end of this life.
+    pub fn around(&self, client: Client) -> Client {
+        let namespace = client.default_namespace().to_string();
+        let inner = tower::service_fn(move |request: Request<Body>| {
+            let client = client.clone();
+            async move { client.send(request).await }
+        });
+        Client::new(self.layer(inner), namespace)
     }
 
     fn is_dead(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use farshore_apiserver::{ApiServer, Options, Tls};
+use farshore_apiserver::{ApiServer, Tls};
 use farshore_chart::{Chart, Release};
 use farshore_runtime::Clock;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -17,8 +17,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::drbd::{self, World};
+use crate::engine::{Engine, RealServer, Server};
 use crate::faults::Faults;
-use crate::fence::Fence;
 use crate::guests::Guests;
 use crate::processes::Processes;
 use crate::sim::{self, Sim, Timings, node_names};
@@ -32,10 +32,12 @@ pub const SYSTEM_NAMESPACE: &str = "site-recovery-system";
 
 /// What a lab is made of.
 pub struct LabOptions {
+    /// The API servers.
+    pub engine: Engine,
     /// Worker nodes of each workload cluster.
     pub nodes: usize,
-    /// Folder for kubeconfigs; with it the servers listen on loopback ports, without it everything
-    /// stays inside the process.
+    /// Folder for kubeconfigs; with it the embedded servers listen on loopback ports, without it
+    /// everything stays inside the process. Real servers always listen.
     pub dir: Option<PathBuf>,
     /// How long things take.
     pub timings: Timings,
@@ -43,7 +45,7 @@ pub struct LabOptions {
     pub drbd: drbd::Options,
     /// The time.
     pub clock: Clock,
-    /// Draws uids, tokens and generated names.
+    /// Draws uids, tokens and generated names of the embedded servers.
     pub seed: u64,
 }
 
@@ -69,7 +71,7 @@ pub struct Lab {
 /// One cluster.
 pub struct Cluster {
     /// Its API server.
-    pub server: ApiServer,
+    pub server: Server,
     /// Administrator's client.
     pub admin: Client,
     /// Administrator's token.
@@ -98,21 +100,23 @@ impl Lab {
             options.clock.clone(),
             shutdown.clone(),
         );
+        let mut real = match options.engine {
+            Engine::Embedded => Vec::new(),
+            Engine::Kube => {
+                let (dir, clock) = (options.dir.as_deref(), &options.clock);
+                RealServer::start_all(&CLUSTERS, dir, clock, &shutdown).await?
+            }
+        }
+        .into_iter();
         let mut clusters = BTreeMap::new();
         for (index, name) in CLUSTERS.into_iter().enumerate() {
-            let clock = options.clock.clone();
-            let server = ApiServer::new(Options {
-                name: name.into(),
-                now: Arc::new(move || clock.now()),
-                seed: options.seed.wrapping_add(index as u64),
-                rbac: true,
-            });
-            server.spawn(shutdown.clone());
-            let endpoint = expose(name, &server, options.dir.is_some(), &shutdown).await?;
-            wire.add(name, endpoint);
-            let token = server.admin_token();
-            let simulators = server.issue_token("system:lab", &["system:masters"]);
-            let client = in_process(&server, &simulators);
+            let access = match real.next() {
+                Some(server) => Access::real(server),
+                None => Access::embedded(name, index as u64, &options, &shutdown).await?,
+            };
+            let (server, token) = (access.server, access.admin);
+            wire.add(name, access.endpoint);
+            let client = wire.own_client(name, &access.simulators).await?;
             let sim = Arc::new(Sim {
                 cluster: name.into(),
                 index,
@@ -131,7 +135,7 @@ impl Lab {
                 .await
                 .with_context(|| format!("preparing cluster {name}"))?;
             sim.start(nodes, name != "hub");
-            let admin = in_process(&server, &token);
+            let admin = wire.own_client(name, &token).await?;
             clusters.insert(
                 name.to_string(),
                 Cluster {
@@ -262,6 +266,9 @@ impl Lab {
     /// Ends the lab and everything in it.
     pub fn stop(&self) {
         self.shutdown.cancel();
+        for cluster in self.clusters.values() {
+            cluster.server.stop();
+        }
     }
 }
 
@@ -269,12 +276,50 @@ fn nodes_of(cluster: &str, workers: usize) -> usize {
     if cluster == "hub" { 1 } else { workers }
 }
 
-fn in_process(server: &ApiServer, token: &str) -> Client {
-    use tower::Layer;
-    Client::new(
-        Fence::default().layer(server.service(Some(token))),
-        "default",
-    )
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A server that was started, and how it is reached.
+struct Access {
+    server: Server,
+    endpoint: Endpoint,
+    admin: String,
+    simulators: String,
+}
+
+impl Access {
+    fn real(server: RealServer) -> Self {
+        Self {
+            endpoint: Endpoint {
+                inside: None,
+                dated: true,
+                url: server.url(),
+                authority: Some(server.authority().into()),
+            },
+            admin: server.admin_token().into(),
+            simulators: server.simulators_token().into(),
+            server: Server::Kube(Arc::new(server)),
+        }
+    }
+
+    async fn embedded(
+        name: &str,
+        index: u64,
+        options: &LabOptions,
+        shutdown: &CancellationToken,
+    ) -> anyhow::Result<Self> {
+        let seed = options.seed.wrapping_add(index);
+        let server = crate::engine::embedded(name, seed, options.clock.clone(), shutdown);
+        Ok(Self {
+            endpoint: expose(name, &server, options.dir.is_some(), shutdown).await?,
+            admin: server.admin_token(),
+            simulators: server.issue_token("system:lab", &["system:masters"]),
+            server: Server::Embedded(server),
+        })
+    }
 }
 
 /// Puts a server on a loopback port, or names it for clients within the process.
@@ -286,7 +331,8 @@ async fn expose(
 ) -> anyhow::Result<Endpoint> {
     if !listen {
         return Ok(Endpoint {
-            server: server.clone(),
+            inside: Some(server.clone()),
+            dated: false,
             url: format!("https://{name}.lab"),
             authority: None,
         });
@@ -299,7 +345,8 @@ async fn expose(
     let (serving, shutdown) = (server.clone(), shutdown.clone());
     tokio::spawn(async move { serving.serve_tls(listener, tls, shutdown).await });
     Ok(Endpoint {
-        server: server.clone(),
+        inside: Some(server.clone()),
+        dated: false,
         url: format!("https://127.0.0.1:{port}"),
         authority: Some(authority),
     })

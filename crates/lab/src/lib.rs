@@ -5,6 +5,7 @@ pub mod control;
 pub mod demo;
 pub mod draw;
 pub mod drbd;
+pub mod engine;
 pub mod faults;
 pub mod fence;
 pub mod guest;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
+use farshore_lab::engine::Engine;
 use farshore_lab::lab::{Lab, LabOptions};
 use farshore_lab::{bench, control, demo, drbd, sim};
 use farshore_runtime::Clock;
@@ -62,12 +63,6 @@ struct Place {
     nodes: u8,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Engine {
-    /// The API server of this project, inside this process.
-    Embedded,
-}
-
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -90,13 +85,13 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(place) => up(place).await,
         Command::Demo(place) => {
             let begun = tokio::time::Instant::now();
-            let (lab, shutdown) = start(&place).await?;
+            let lab = start(&place).await?;
             let told = tokio::select! {
                 biased;
                 () = interrupted() => Err(anyhow::anyhow!("interrupted")),
                 told = demo::run(&lab, &place.dir, begun) => told,
             };
-            end(&place, &shutdown).await;
+            end(&place, &lab);
             Ok(if told? {
                 ExitCode::SUCCESS
             } else {
@@ -116,7 +111,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 async fn up(place: Place) -> anyhow::Result<ExitCode> {
     let begun = tokio::time::Instant::now();
-    let (_lab, shutdown) = start(&place).await?;
+    let lab = start(&place).await?;
     println!("lab is ready ({:.2} s)", begun.elapsed().as_secs_f64());
     println!(
         "  export KUBECONFIG={}",
@@ -124,12 +119,11 @@ async fn up(place: Place) -> anyhow::Result<ExitCode> {
     );
     println!("  kubectl --context hub get pz,pr,pg,fr,rgs -A");
     interrupted().await;
-    end(&place, &shutdown).await;
+    end(&place, &lab);
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start(place: &Place) -> anyhow::Result<(Arc<Lab>, CancellationToken)> {
-    let Engine::Embedded = place.engine;
+async fn start(place: &Place) -> anyhow::Result<Arc<Lab>> {
     if control::answers(&place.dir).await {
         anyhow::bail!(
             "a lab runs in {} already; stop it, or choose another folder with --dir",
@@ -141,6 +135,7 @@ async fn start(place: &Place) -> anyhow::Result<(Arc<Lab>, CancellationToken)> {
     let drawn = farshore_runtime::secret::generate(&clock, "lab")
         .context("reading the system's source of randomness")?;
     let options = LabOptions {
+        engine: place.engine,
         nodes: place.nodes.into(),
         dir: Some(place.dir.clone()),
         timings: sim::Timings::default(),
@@ -148,22 +143,34 @@ async fn start(place: &Place) -> anyhow::Result<(Arc<Lab>, CancellationToken)> {
         clock,
         seed: u64::from_str_radix(&drawn[..16], 16)?,
     };
-    let lab = Arc::new(
-        Lab::start(options, shutdown.clone())
-            .await
-            .context("the lab could not start")?,
-    );
+    let started = tokio::select! {
+        biased;
+        () = interrupted() => Err(anyhow::anyhow!("interrupted")),
+        started = Lab::start(options, shutdown.clone()) => started.context("the lab could not start"),
+    };
+    let lab = match started {
+        Ok(lab) => Arc::new(lab),
+        Err(error) => {
+            shutdown.cancel();
+            clean(place);
+            return Err(error);
+        }
+    };
     tokio::spawn(control::serve(
         lab.clone(),
         control::socket(&place.dir),
-        shutdown.clone(),
+        shutdown,
     ));
-    Ok((lab, shutdown))
+    Ok(lab)
 }
 
 /// Ends the lab and removes what it wrote.
-async fn end(place: &Place, shutdown: &CancellationToken) {
-    shutdown.cancel();
+fn end(place: &Place, lab: &Lab) {
+    lab.stop();
+    clean(place);
+}
+
+fn clean(place: &Place) {
     for name in [
         "kubeconfig",
         "hub.kubeconfig",

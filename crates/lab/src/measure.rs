@@ -66,7 +66,7 @@ impl Marks {
         Self(
             CLUSTERS
                 .into_iter()
-                .map(|c| (c, lab.cluster(c).server.request_log().mark()))
+                .map(|c| (c, lab.cluster(c).server.mark()))
                 .collect(),
         )
     }
@@ -76,12 +76,7 @@ impl Marks {
     pub fn writes(&self, lab: &Lab) -> BTreeMap<String, usize> {
         let mut count = BTreeMap::new();
         for (cluster, mark) in &self.0 {
-            for entry in lab
-                .cluster(cluster)
-                .server
-                .request_log()
-                .writes_since(*mark)
-            {
+            for entry in lab.cluster(cluster).server.writes_since(*mark) {
                 let ours = entry.user.starts_with("system:serviceaccount:")
                     || managers::ALL.contains(&entry.manager.as_str());
                 if ours && entry.changed && entry.resource != "leases" {

@@ -14,16 +14,19 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tower::Layer;
 
+use crate::engine::without_news;
 use crate::faults::{FaultLayer, Faults, Route};
 use crate::fence::Fence;
 
 /// One cluster's API server as clients see it.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// The server.
-    pub server: ApiServer,
+    /// The server, if it is one inside this process.
+    pub inside: Option<ApiServer>,
     /// Its URL in kubeconfigs.
     pub url: String,
+    /// Whether the server is an old one, for which definitions are simplified.
+    pub dated: bool,
     /// PEM of the authority that signed its certificate; `None` within the process.
     pub authority: Option<String>,
 }
@@ -65,21 +68,45 @@ impl Wire {
         let endpoint = self
             .endpoint(cluster)
             .ok_or_else(|| anyhow::anyhow!("the lab has no cluster {cluster:?}"))?;
-        if endpoint.authority.is_none() {
-            return Ok(in_process(cluster, &endpoint, Some(token), fence, &self.1));
+        if let (None, Some(server)) = (&endpoint.authority, &endpoint.inside) {
+            return Ok(in_process(cluster, server, Some(token), fence, &self.1));
         }
         let kubeconfig = self.kubeconfig(&[(cluster, token)])?;
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
         let config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(ClientBuilder::try_from(config)?.with_layer(fence).build())
+        let client = ClientBuilder::try_from(config)?.with_layer(fence).build();
+        Ok(if endpoint.dated {
+            without_news(client)
+        } else {
+            client
+        })
+    }
+
+    /// A client for the lab's own parts: within the process where the server is inside it.
+    pub async fn own_client(&self, cluster: &str, token: &str) -> anyhow::Result<Client> {
+        match self.endpoint(cluster).and_then(|e| e.inside) {
+            Some(server) => Ok(in_process(
+                cluster,
+                &server,
+                Some(token),
+                &Fence::default(),
+                &Faults::default(),
+            )),
+            None => self.client(cluster, token, &Fence::default()).await,
+        }
     }
 
     /// The connector of a process: the network where there is one.
     pub fn connector(&self, fence: &Fence) -> Connector {
         let endpoints = self.0.lock().expect("no panic while held").clone();
         if endpoints.values().any(|e| e.authority.is_some()) {
-            return Connector::network();
+            // All servers of a lab are of one engine.
+            let (fence, dated) = (fence.clone(), endpoints.values().any(|e| e.dated));
+            return Connector::network_through(Arc::new(move |client| {
+                let client = fence.around(client);
+                if dated { without_news(client) } else { client }
+            }));
         }
         let (wire, fence) = (self.clone(), fence.clone());
         Connector::in_process(Arc::new(move |url, token| {
@@ -87,7 +114,8 @@ impl Wire {
             endpoints
                 .iter()
                 .find(|(_, e)| e.url == url)
-                .map(|(cluster, e)| in_process(cluster, e, token, &fence, &wire.1))
+                .and_then(|(cluster, e)| Some((cluster, e.inside.as_ref()?)))
+                .map(|(cluster, server)| in_process(cluster, server, token, &fence, &wire.1))
         }))
     }
 
@@ -119,7 +147,7 @@ impl Wire {
 
 fn in_process(
     cluster: &str,
-    endpoint: &Endpoint,
+    server: &ApiServer,
     token: Option<&str>,
     fence: &Fence,
     faults: &Faults,
@@ -134,6 +162,6 @@ fn in_process(
         faults: faults.clone(),
         route,
     };
-    let server = endpoint.server.service(token);
-    Client::new(fence.layer(faulty.layer(server)), "default")
+    let inner = server.service(token);
+    Client::new(fence.layer(faulty.layer(inner)), "default")
 }

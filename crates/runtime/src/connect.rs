@@ -22,13 +22,16 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Knows the API servers of this process by URL; gives a client that authenticates with the token.
 pub type Factory = dyn Fn(&str, Option<&str>) -> Option<Client> + Send + Sync;
 
+/// Puts something between a client and the network.
+pub type Wrap = dyn Fn(Client) -> Client + Send + Sync;
+
 /// Makes clients of other clusters from kubeconfigs.
 #[derive(Clone)]
 pub struct Connector(Kind);
 
 #[derive(Clone)]
 enum Kind {
-    Network,
+    Network(Option<Arc<Wrap>>),
     InProcess(Arc<Factory>),
 }
 
@@ -43,7 +46,12 @@ pub enum ConnectError {
 impl Connector {
     /// Connects over the network.
     pub fn network() -> Self {
-        Self(Kind::Network)
+        Self(Kind::Network(None))
+    }
+
+    /// As [`Self::network`], each client wrapped: the lab cuts off the clients of a killed process.
+    pub fn network_through(wrap: Arc<Wrap>) -> Self {
+        Self(Kind::Network(Some(wrap)))
     }
 
     /// Hands the server URL and token of the kubeconfig's current context to `factory`, which knows
@@ -61,7 +69,7 @@ impl Connector {
         user_agent: &str,
     ) -> Result<Client, ConnectError> {
         let text = std::str::from_utf8(kubeconfig)
-            .map_err(|_| ConnectError::Invalid("kubeconfig is not UTF-8 text; store it again with `kubectl create secret generic --from-file`".into()))?;
+            .map_err(|_| ConnectError::Invalid("kubeconfig is not UTF-8 text; store it again with `kubectl create secret generic <name> --from-file=kubeconfig=<file> --dry-run=client -o yaml | kubectl apply -f -`".into()))?;
         let context = Current::of(text)?;
         match &self.0 {
             Kind::InProcess(factory) => factory(&context.server, context.token.as_deref())
@@ -71,7 +79,12 @@ impl Connector {
                         context.server
                     ))
                 }),
-            Kind::Network => network(text, user_agent).await,
+            Kind::Network(wrap) => {
+                let client = network(text, user_agent).await?;
+                Ok(wrap
+                    .as_ref()
+                    .map_or_else(|| client.clone(), |wrap| wrap(client.clone())))
+            }
         }
     }
 }
@@ -113,7 +126,7 @@ fn not_yaml(error: &serde_saphyr::Error) -> String {
         format!(" (line {}, column {})", at.line(), at.column())
     });
     format!(
-        "is not a kubeconfig in valid YAML{place}; store it again with `kubectl create secret generic --from-file`"
+        "is not a kubeconfig in valid YAML{place}; store it again with `kubectl create secret generic <name> --from-file=kubeconfig=<file> --dry-run=client -o yaml | kubectl apply -f -`"
     )
 }
 

@@ -19,6 +19,8 @@ use crate::Process;
 
 /// First pause after an error; it doubles with each further one of the same object.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The same after a conflict: nothing is wrong, a fresh look is all that is needed.
+const FIRST_RETRY_OF_CONFLICT: Duration = Duration::from_millis(200);
 /// Longest pause after an error.
 const LAST_RETRY: Duration = Duration::from_secs(60);
 /// Time for one reconcile: nothing may occupy a slot for ever.
@@ -109,9 +111,9 @@ impl<T, E: Into<ReconcileError>> During<T> for Result<T, E> {
     }
 }
 
-/// Pause before try number `failures` + 1.
-fn retry_after(failures: u32) -> Duration {
-    FIRST_RETRY
+/// Pause before try number `failures` + 1, beginning with `first`.
+fn retry_after(first: Duration, failures: u32) -> Duration {
+    first
         .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
         .min(LAST_RETRY)
 }
@@ -123,7 +125,7 @@ impl Iterator for WatchBackoff {
     type Item = Duration;
     fn next(&mut self) -> Option<Duration> {
         self.0 = self.0.saturating_add(1);
-        Some(retry_after(self.0).min(Duration::from_secs(15)))
+        Some(retry_after(FIRST_RETRY, self.0).min(Duration::from_secs(15)))
     }
 }
 
@@ -239,10 +241,15 @@ where
 {
     let key = key(&*object);
     let failures = context.failed(key.clone());
-    let pause = retry_after(failures);
     let reconciler = context.reconciler.name();
+    let first = if error.is_conflict() {
+        FIRST_RETRY_OF_CONFLICT
+    } else {
+        FIRST_RETRY
+    };
+    let pause = retry_after(first, failures);
     if error.is_conflict() {
-        tracing::debug!(reconciler, object = key, %error, "somebody else wrote; again in {} s", pause.as_secs());
+        tracing::debug!(reconciler, object = key, %error, "somebody else wrote; again in {} ms", pause.as_millis());
     } else {
         tracing::warn!(reconciler, object = key, %error, failures, "reconcile failed; again in {} s", pause.as_secs());
     }
@@ -255,8 +262,10 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_minute() {
-        let pauses: Vec<u64> = (1..=8).map(|n| retry_after(n).as_secs()).collect();
+        let after = |failures| retry_after(FIRST_RETRY, failures).as_secs();
+        let pauses: Vec<u64> = (1..=8).map(after).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(retry_after(u32::MAX), LAST_RETRY);
+        assert_eq!(retry_after(FIRST_RETRY, u32::MAX), LAST_RETRY);
+        assert_eq!(retry_after(FIRST_RETRY_OF_CONFLICT, u32::MAX), LAST_RETRY);
     }
 }

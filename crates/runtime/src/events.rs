@@ -1,19 +1,22 @@
 //! Events: what happened to an object, for `kubectl describe` and the console.
+//!
+//! They are written as core/v1: an event of `events.k8s.io` has no `lastTimestamp`, by which `kubectl
+//! describe` and `kubectl get events --sort-by=.lastTimestamp` put a story in order.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farshore_core::Note;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde_json::json;
 
 use crate::Clock;
 
-/// How long the same note again counts as a repetition.
+/// How long the same note again counts up the event of the first.
 const SERIES: SignedDuration = SignedDuration::from_mins(10);
 /// Longest reason that the API takes.
 const LONGEST_REASON: usize = 128;
@@ -59,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// Publishes a note about an object. The same note again within 10 minutes counts up the series
+    /// Publishes a note about an object. The same note again within 10 minutes counts up the event
     /// of the first. A failure is logged: events are never worth failing for.
     pub async fn publish<K: Resource<DynamicType = ()>>(&self, about: &K, note: &Note) {
         self.publish_about(about.object_ref(&()), note).await;
@@ -91,13 +94,12 @@ impl Recorder {
         };
         let now = self.clock.now();
         if let Some((event, count)) = self.again(&key, now) {
-            let series =
-                json!({"series": {"count": count, "lastObservedTime": self.clock.micro_time()}});
+            let again = json!({"count": count, "lastTimestamp": self.clock.time()});
             match api
                 .patch(
                     &event,
                     &PatchParams::apply(&self.controller),
-                    &Patch::Merge(&series),
+                    &Patch::Merge(&again),
                 )
                 .await
             {
@@ -150,18 +152,26 @@ impl Recorder {
         ]
         .join("\n");
         let object: String = key.name.chars().take(200).collect();
+        // The time first: events of one second are told in the order of their names.
+        let order = now.as_microsecond();
+        let once = fnv1a(identity.as_bytes()) & 0xffff_ffff;
         Event {
             metadata: ObjectMeta {
-                name: Some(format!("{object}.{:016x}", fnv1a(identity.as_bytes()))),
+                name: Some(format!("{object}.{order:x}{once:08x}")),
                 namespace: Some(namespace.into()),
                 ..ObjectMeta::default()
             },
-            action: Some(key.reason.clone()),
-            event_time: Some(self.clock.micro_time()),
-            note: Some(key.message.clone()),
+            count: Some(1),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            message: Some(key.message.clone()),
             reason: Some(key.reason.clone()),
-            regarding: Some(about),
-            reporting_controller: Some(format!("siterecovery.trilio.io/{}", self.controller)),
+            involved_object: about,
+            source: Some(EventSource {
+                component: Some(self.controller.clone()),
+                host: None,
+            }),
+            reporting_component: Some(format!("siterecovery.trilio.io/{}", self.controller)),
             reporting_instance: Some(cut(&self.instance, LONGEST_REASON)),
             type_: Some(if key.warning { "Warning" } else { "Normal" }.into()),
             ..Event::default()

@@ -13,6 +13,6 @@ pub mod secret;
 pub mod triggers;
 
 pub use clock::Clock;
-pub use connect::{ConnectError, Connector, Factory};
+pub use connect::{ConnectError, Connector, Factory, Wrap};
 pub use process::{Process, ProcessError};
 pub use tokio_util::sync::CancellationToken;

@@ -1,7 +1,6 @@
 //! The workload clusters of a zone: clients from kubeconfig Secrets, looks that never hang.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,17 +12,14 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::ObjectList;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
-use crate::{ConnectError, Connector, Process, triggers};
+use crate::triggers::{self, Watched, Woken};
+use crate::{ConnectError, Connector, Process};
 
 /// How long a look at another cluster may take before it counts as not answered.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(5);
-/// How long a cluster may take to say who it is, before its new credential is used unseen; whatever
-/// is asked of a silent cluster next fails anyway.
-const IDENTITY_LIMIT: Duration = Duration::from_secs(2);
 /// How long a watch on another cluster lasts before it is begun again: so long does a cluster that
 /// went silent go unnoticed.
 const WATCH_SECONDS: u32 = 30;
@@ -58,7 +54,7 @@ struct Cached {
 pub enum RemoteError {
     /// No such Secret.
     #[error(
-        "Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=…`"
+        "Secret {namespace}/{name} with the kubeconfig of cluster {cluster} does not exist; create it with `kubectl -n {namespace} create secret generic {name} --from-file={key}=<file> --dry-run=client -o yaml | kubectl apply -f -`"
     )]
     SecretNotFound {
         /// Namespace of the Secret.
@@ -92,6 +88,20 @@ pub enum RemoteError {
         /// Name of the Secret.
         name: String,
         /// What is wrong with it.
+        why: String,
+    },
+    /// Nobody can tell yet whether the kubeconfig opens the cluster that the zone knows.
+    #[error(
+        "cluster {cluster} has not confirmed that it is the one that the zone knows, so nothing is sent to it with the kubeconfig in Secret {namespace}/{name}: {why}"
+    )]
+    Unconfirmed {
+        /// Namespace of the Secret.
+        namespace: String,
+        /// Name of the Secret.
+        name: String,
+        /// The cluster.
+        cluster: String,
+        /// What it answered to the question for its identity.
         why: String,
     },
     /// The hub did not answer.
@@ -142,9 +152,8 @@ impl Clusters {
         }
     }
 
-    /// Whether a new client opens the cluster that the zone knows by this name: `None` while that
-    /// cannot be told, else what is wrong.
-    async fn impostor(&self, cluster: &ZoneCluster, client: &Client) -> Option<Option<String>> {
+    /// Whether a new client opens the cluster that the zone knows by this name.
+    async fn identify(&self, cluster: &ZoneCluster, client: &Client) -> Identity {
         let expected = {
             let known = self
                 .identities
@@ -152,22 +161,47 @@ impl Clusters {
                 .unwrap_or_else(PoisonError::into_inner);
             match known.of.get(&cluster.name) {
                 Some(uid) => uid.clone(),
-                None => return Some(None),
+                None => return Identity::Right,
             }
         };
         let namespaces: Api<Namespace> = Api::all(client.clone());
-        let system = tokio::time::timeout(IDENTITY_LIMIT, namespaces.get("kube-system"));
-        let found = system.await.ok()?.ok()?.metadata.uid.unwrap_or_default();
-        Some((found != expected).then(|| {
-            format!(
-                "the kubeconfig opens another cluster (its namespace kube-system has UID {found}) than the zone knows as {} (UID {expected}); nothing is sent to it. Store the kubeconfig of {} in this Secret again; to put another cluster in its place, delete the zone and create it anew",
-                cluster.name, cluster.name
-            )
-        }))
+        let found = match look(namespaces.get_opt("kube-system"), LOOK_LIMIT).await {
+            Seen::Present(system) => system.metadata.uid.unwrap_or_default(),
+            Seen::Absent => return Identity::Untold("it has no namespace kube-system".into()),
+            Seen::Unknown(why) => return Identity::Untold(why),
+        };
+        if found == expected {
+            return Identity::Right;
+        }
+        Identity::Wrong(format!(
+            "the kubeconfig opens another cluster (its namespace kube-system has UID {found}) than the zone knows as {} (UID {expected}); nothing is sent to it. Store the kubeconfig of {} in this Secret again; to put another cluster in its place, delete the zone and create it anew",
+            cluster.name, cluster.name
+        ))
     }
 
-    /// The client of a cluster; a new one as soon as its Secret changes.
+    /// The client of a cluster that has shown to be the one that the zone knows; a new one as soon as
+    /// its Secret changes.
     pub async fn client(&self, cluster: &ZoneCluster) -> Result<Client, RemoteError> {
+        let (client, untold) = self.open(cluster).await?;
+        match untold {
+            None => Ok(client),
+            Some(why) => Err(RemoteError::Unconfirmed {
+                namespace: self.namespace.clone(),
+                name: cluster.kubeconfig_secret_ref.name.clone(),
+                cluster: cluster.name.clone(),
+                why,
+            }),
+        }
+    }
+
+    /// As [`Self::client`], also where the cluster does not tell who it is: for questions alone, whose
+    /// answers say why.
+    pub async fn client_to_ask(&self, cluster: &ZoneCluster) -> Result<Client, RemoteError> {
+        Ok(self.open(cluster).await?.0)
+    }
+
+    /// The client of a cluster, and why it is not known who that is.
+    async fn open(&self, cluster: &ZoneCluster) -> Result<(Client, Option<String>), RemoteError> {
         let (namespace, name, key) = (
             self.namespace.clone(),
             cluster.kubeconfig_secret_ref.name.clone(),
@@ -202,7 +236,7 @@ impl Clusters {
             && cached.uid == uid
             && cached.resource_version == resource_version
         {
-            return Ok(cached.client.clone());
+            return Ok((cached.client.clone(), None));
         }
         let Some(kubeconfig) = secret.data.as_ref().and_then(|d| d.get(&key)) else {
             return Err(RemoteError::KeyMissing {
@@ -221,17 +255,17 @@ impl Clusters {
                 name: name.clone(),
                 why,
             })?;
-        match self.impostor(cluster, &client).await {
-            Some(None) => {}
-            Some(Some(why)) => {
+        match self.identify(cluster, &client).await {
+            Identity::Right => {}
+            Identity::Wrong(why) => {
                 return Err(RemoteError::Invalid {
                     namespace,
                     name,
                     why,
                 });
             }
-            // It does not answer: asked again next time.
-            None => return Ok(client),
+            // Asked again next time.
+            Identity::Untold(why) => return Ok((client, Some(why))),
         }
         let cached = Cached {
             uid,
@@ -242,8 +276,18 @@ impl Clusters {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(slot, cached);
-        Ok(client)
+        Ok((client, None))
     }
+}
+
+/// Who answers behind a kubeconfig.
+enum Identity {
+    /// The cluster that the zone knows, or one that it does not know yet.
+    Right,
+    /// Another one, as this says.
+    Wrong(String),
+    /// It did not tell, for this reason: it may be any cluster.
+    Untold(String),
 }
 
 /// A look at one object (`api.get_opt(name)`): an error, or no answer within `limit`, is Unknown,
@@ -278,19 +322,14 @@ fn silent(limit: Duration) -> String {
 
 /// Objects of `K` to reconcile whenever an object of a remote cluster changes, also when the
 /// cluster comes back. Reconnects for ever, with the credential of the day. Ends at `shutdown`.
-pub fn refs<K, W>(
+pub fn refs<K: Woken, W: Watched>(
     clusters: Clusters,
     cluster: ZoneCluster,
     api: impl Fn(Client) -> Api<W> + Clone + Send + Sync + 'static,
     watch: watcher::Config,
     map: impl Fn(&W) -> Vec<ObjectRef<K>> + Send + Sync + 'static,
     shutdown: CancellationToken,
-) -> BoxStream<'static, ObjectRef<K>>
-where
-    K: Resource + 'static,
-    K::DynamicType: Clone + PartialEq + Send + Sync,
-    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+) -> BoxStream<'static, ObjectRef<K>> {
     let connect = move || {
         let (clusters, cluster, api) = (clusters.clone(), cluster.clone(), api.clone());
         async move { clusters.client(&cluster).await.map(api) }

@@ -2,6 +2,7 @@
 //! on another, for ever: a watch that ends begins again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -16,88 +17,67 @@ use tokio_util::sync::CancellationToken;
 /// Pause before a watch that failed begins again.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// A kind whose objects can be watched.
+pub trait Watched: Resource + Clone + DeserializeOwned + Debug + Send + 'static {}
+
+impl<W: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Watched for W {}
+
+/// A kind whose objects can be named as what to reconcile.
+pub trait Woken: Resource<DynamicType: Clone + PartialEq + Send + Sync> + 'static {}
+
+impl<K: Resource<DynamicType: Clone + PartialEq + Send + Sync> + 'static> Woken for K {}
+
 /// Objects of `K` to reconcile whenever an object of `api` changes. A watch that fails begins again
 /// after 5 s. Ends at `shutdown`.
-pub fn refs<K, W>(
+pub fn refs<K: Woken, W: Watched>(
     api: Api<W>,
     watch: watcher::Config,
     map: impl Fn(&W) -> Vec<ObjectRef<K>> + Send + Sync + 'static,
     shutdown: CancellationToken,
-) -> BoxStream<'static, ObjectRef<K>>
-where
-    K: Resource + 'static,
-    K::DynamicType: Clone + PartialEq + Send + Sync,
-    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    from_sessions(
-        move || {
-            let api = api.clone();
-            async move { Ok::<_, std::convert::Infallible>(api) }
-        },
-        watch,
-        map,
-        shutdown,
-    )
+) -> BoxStream<'static, ObjectRef<K>> {
+    from_sessions(always(api), watch, map, shutdown)
 }
 
 /// As [`refs`], passing over changes of an object that leave `what` (the part that matters) as it was.
-pub fn refs_on_change<K, W>(
+pub fn refs_on_change<K: Woken, W: Watched>(
     api: Api<W>,
     watch: watcher::Config,
     what: impl Fn(&W) -> String + Send + Sync + 'static,
     map: impl Fn(&W) -> Vec<ObjectRef<K>> + Send + Sync + 'static,
     shutdown: CancellationToken,
-) -> BoxStream<'static, ObjectRef<K>>
-where
-    K: Resource + 'static,
-    K::DynamicType: Clone + PartialEq + Send + Sync,
-    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let connect = move || {
-        let api = api.clone();
-        async move { Ok::<_, std::convert::Infallible>(api) }
-    };
-    stream_of(
-        connect,
-        watch,
-        move |object: &W| (map(object), Some(what(object))),
-        shutdown,
-    )
+) -> BoxStream<'static, ObjectRef<K>> {
+    let map = move |object: &W| (map(object), Some(what(object)));
+    stream_of(always(api), watch, map, shutdown)
+}
+
+/// The API of this cluster needs no new connection for each watch.
+fn always<W: Clone>(api: Api<W>) -> impl Fn() -> std::future::Ready<Result<Api<W>, Infallible>> {
+    move || std::future::ready(Ok(api.clone()))
 }
 
 /// As [`refs`], asking `connect` for the API before each watch.
-pub(crate) fn from_sessions<K, W, C, F, E>(
+pub(crate) fn from_sessions<K: Woken, W: Watched, C, F, E>(
     connect: C,
     watch: watcher::Config,
     map: impl Fn(&W) -> Vec<ObjectRef<K>> + Send + Sync + 'static,
     shutdown: CancellationToken,
 ) -> BoxStream<'static, ObjectRef<K>>
 where
-    K: Resource + 'static,
-    K::DynamicType: Clone + PartialEq + Send + Sync,
-    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     C: Fn() -> F + Send + Sync + 'static,
     F: Future<Output = Result<Api<W>, E>> + Send + 'static,
     E: std::fmt::Display + Send,
 {
-    stream_of(
-        connect,
-        watch,
-        move |object: &W| (map(object), None),
-        shutdown,
-    )
+    let map = move |object: &W| (map(object), None);
+    stream_of(connect, watch, map, shutdown)
 }
 
-fn stream_of<K, W, C, F, E>(
+fn stream_of<K: Woken, W: Watched, C, F, E>(
     connect: C,
     watch: watcher::Config,
     map: impl Fn(&W) -> Mapped<K> + Send + Sync + 'static,
     shutdown: CancellationToken,
 ) -> BoxStream<'static, ObjectRef<K>>
 where
-    K: Resource + 'static,
-    K::DynamicType: Clone + PartialEq + Send + Sync,
-    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     C: Fn() -> F + Send + Sync + 'static,
     F: Future<Output = Result<Api<W>, E>> + Send + 'static,
     E: std::fmt::Display + Send,
@@ -123,7 +103,7 @@ type Key = (String, String);
 type Mapped<K> = (Vec<ObjectRef<K>>, Option<String>);
 type Events<W> = BoxStream<'static, watcher::Result<Event<W>>>;
 
-struct Sessions<K: Resource, W, C, M> {
+struct Sessions<K: Woken, W, C, M> {
     connect: C,
     watch: watcher::Config,
     map: M,
@@ -133,11 +113,8 @@ struct Sessions<K: Resource, W, C, M> {
     first: bool,
 }
 
-impl<K, W, C, M, F, E> Sessions<K, W, C, M>
+impl<K: Woken, W: Watched, C, M, F, E> Sessions<K, W, C, M>
 where
-    K: Resource + 'static,
-    K::DynamicType: Clone + PartialEq,
-    W: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     C: Fn() -> F,
     M: Fn(&W) -> Mapped<K>,
     F: Future<Output = Result<Api<W>, E>>,
@@ -194,13 +171,13 @@ where
 
 /// Which objects the watch has shown, with what they map to: whoever an object mapped to must also
 /// hear of it when it maps to somebody else, or vanished while nobody watched.
-struct Known<K: Resource> {
+struct Known<K: Woken> {
     objects: BTreeMap<Key, Mapped<K>>,
     /// Objects shown by the running list.
     listed: BTreeSet<Key>,
 }
 
-impl<K: Resource> Default for Known<K> {
+impl<K: Woken> Default for Known<K> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
@@ -209,10 +186,7 @@ impl<K: Resource> Default for Known<K> {
     }
 }
 
-impl<K: Resource> Known<K>
-where
-    K::DynamicType: Clone + PartialEq,
-{
+impl<K: Woken> Known<K> {
     fn relist(&mut self) {
         self.listed.clear();
     }
@@ -257,10 +231,7 @@ where
     }
 }
 
-fn union<K: Resource>(new: &[ObjectRef<K>], old: &[ObjectRef<K>]) -> Vec<ObjectRef<K>>
-where
-    K::DynamicType: Clone + PartialEq,
-{
+fn union<K: Woken>(new: &[ObjectRef<K>], old: &[ObjectRef<K>]) -> Vec<ObjectRef<K>> {
     let mut all = new.to_vec();
     all.extend(old.iter().filter(|o| !new.contains(o)).cloned());
     all

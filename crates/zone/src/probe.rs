@@ -90,12 +90,12 @@ async fn connect(
     clusters: &Clusters,
     spec: &ZoneCluster,
 ) -> Result<(Credential, Option<Client>), kube::Error> {
-    match clusters.client(spec).await {
+    match clusters.client_to_ask(spec).await {
         Ok(client) => Ok((Credential::Usable, Some(client))),
         Err(error @ (RemoteError::SecretNotFound { .. } | RemoteError::KeyMissing { .. })) => {
             Ok((Credential::Missing(error.to_string()), None))
         }
-        Err(error @ RemoteError::Invalid { .. }) => {
+        Err(error @ (RemoteError::Invalid { .. } | RemoteError::Unconfirmed { .. })) => {
             Ok((Credential::Invalid(error.to_string()), None))
         }
         Err(RemoteError::Hub { source, .. }) => Err(*source),

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::write;
+use crate::admission::{Admission, Attributes, Operation};
+use crate::conversion;
+use crate::convert;
 use crate::crd;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
-use crate::registry::ResourceInfo;
+use crate::registry::{ResourceInfo, VersionInfo};
 use crate::request::Query;
 use crate::server::Server;
 use crate::store::{Change, CommitError, Key, Stored};
@@ -38,14 +41,46 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// As webhooks see them, without kind.
+    pub fn to_value(&self) -> Value {
+        let mut value = json!({});
+        let propagation = self.propagation.map(|p| match p {
+            Propagation::Background => "Background",
+            Propagation::Foreground => "Foreground",
+            Propagation::Orphan => "Orphan",
+        });
+        let mut preconditions = json!({});
+        for (field, wanted) in [
+            ("uid", &self.uid),
+            ("resourceVersion", &self.resource_version),
+        ] {
+            if let Some(wanted) = wanted {
+                preconditions[field] = json!(wanted);
+            }
+        }
+        let fields = [
+            ("gracePeriodSeconds", self.grace.map(|g| json!(g))),
+            ("propagationPolicy", propagation.map(|p| json!(p))),
+            (
+                "preconditions",
+                Some(preconditions).filter(|p| p != &json!({})),
+            ),
+            ("dryRun", self.dry_run.then(|| json!(["All"]))),
+        ];
+        for (field, given) in fields {
+            if let Some(given) = given {
+                value[field] = given;
+            }
+        }
+        value
+    }
+}
+
+impl DeleteOptions {
     /// Reads the request body (`DeleteOptions`) and the query.
     pub fn parse(body: Option<&Value>, query: &Query) -> ApiResult<Self> {
         let field = |name: &str| body.and_then(|b| b.get(name)).filter(|v| !v.is_null());
-        let number = |text: &str| {
-            text.parse().map_err(|_| {
-                ApiError::bad_request(format!("gracePeriodSeconds: {text:?} is not a number"))
-            })
-        };
+        let number = |text: &str| text.parse().map_err(|_| ApiError::no_number(text));
         let grace = match (
             field("gracePeriodSeconds").and_then(Value::as_i64),
             query.get("gracePeriodSeconds"),
@@ -60,21 +95,13 @@ impl DeleteOptions {
         let orphan = field("orphanDependents")
             .and_then(Value::as_bool)
             .or(query.get("orphanDependents").map(|v| v == "true"));
-        if policy.is_some() && orphan.is_some() {
-            let message = "DeleteOptions.meta.k8s.io \"\" is invalid: orphanDependents: Invalid value: orphanDependents and deletionPropagation cannot be both set";
-            return Err(ApiError::new(422, "Invalid", message));
-        }
         let propagation = match (policy, orphan) {
             (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
             (Some("Foreground"), _) => Some(Propagation::Foreground),
             (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
             (None, None) => None,
-            (Some(other), _) => {
-                let message = format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{other}\": supported values: \"Background\", \"Foreground\", \"Orphan\""
-                );
-                return Err(ApiError::new(422, "Invalid", message));
-            }
+            // Another word was refused.
+            (Some(_), _) => None,
         };
         let condition = |name: &str| {
             field("preconditions")
@@ -103,13 +130,27 @@ pub(crate) enum Deleted {
     Waiting(Arc<Stored>, bool),
 }
 
-/// Deletes one object, or marks it.
-pub(crate) fn delete(
+/// Deletes one object, or marks it. `admitted` says in which version webhooks see it, and who asks.
+pub(crate) async fn delete(
     server: &Server,
     resource: &ResourceInfo,
     key: &Key,
     options: &DeleteOptions,
+    admitted: Option<(&VersionInfo, &Admission)>,
+    warnings: &mut Vec<String>,
 ) -> ApiResult<Deleted> {
+    let attributes = admitted.map(|(version, admission)| Attributes {
+        server,
+        admission,
+        resource,
+        version,
+        kind: None,
+        namespace: &key.namespace,
+        name: &key.name,
+        operation: Operation::Delete,
+        dry_run: options.dry_run,
+    });
+    let attributes = attributes.filter(Attributes::any);
     if resource.table == crate::store::NAMESPACES && PROTECTED.contains(&key.name.as_str()) {
         return Err(ApiError::forbidden(
             resource,
@@ -145,6 +186,12 @@ pub(crate) fn delete(
                 value: marked,
             }
         };
+        if let Some(attributes) = &attributes {
+            let shown = conversion::fetch(server, resource, attributes.version, &stored).await?;
+            let old = convert::view(resource, attributes.version, &shown);
+            attributes.mutate(None, Some(&old), warnings).await?;
+            attributes.validate(None, Some(&old), warnings).await?;
+        }
         let committed = if options.dry_run {
             server.store.rehearse(&resource.table, key, change)
         } else {
@@ -197,10 +244,14 @@ fn preconditions(
         if let Some(wanted) = wanted
             && wanted != is
         {
+            let then = match what {
+                "UID" => "The object might have been deleted and then recreated",
+                _ => "The object might have been modified",
+            };
             let why = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). {then}"
             );
-            return Err(ApiError::conflict(resource, &key.name, &why));
+            return Err(ApiError::conflict_of_kind(resource, &key.name, &why));
         }
     }
     Ok(())

@@ -3,12 +3,14 @@
 use serde_json::{Value, json};
 
 use super::delete::{self, DeleteOptions, Deleted};
-use super::{Call, Reply, read};
+use super::{Call, Reply, options, read};
+use crate::admission::Admission;
+use crate::conversion;
 use crate::error::{ApiError, ApiResult};
-use crate::store::Key;
+use crate::store::{Key, Stored};
 use crate::{body, negotiate};
 
-fn options(call: &Call) -> ApiResult<DeleteOptions> {
+fn parsed(call: &Call) -> ApiResult<DeleteOptions> {
     let body: Option<Value> = if call.body.is_empty() {
         None
     } else {
@@ -17,34 +19,55 @@ fn options(call: &Call) -> ApiResult<DeleteOptions> {
             &call.body,
         )?)
     };
+    options::check_delete(body.as_ref(), &call.query)?;
     DeleteOptions::parse(body.as_ref(), &call.query)
 }
 
-pub(crate) fn one(call: &mut Call) -> ApiResult<Reply> {
-    let options = options(call)?;
+async fn delete_admitted(
+    call: &mut Call,
+    key: &Key,
+    options: &DeleteOptions,
+) -> ApiResult<Deleted> {
+    let admission = Admission {
+        options: options.to_value(),
+        ..call.admission()
+    };
+    let mut warnings = Vec::new();
+    let admitted = Some((call.version(), &admission));
+    let (server, resource) = (&call.server, &call.resource);
+    let deleted = delete::delete(server, resource, key, options, admitted, &mut warnings).await;
+    call.warnings.extend(warnings);
+    deleted
+}
+
+pub(crate) async fn one(call: &mut Call) -> ApiResult<Reply> {
+    let options = parsed(call)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
-    let deleted = delete::delete(&call.server, &call.resource, &key, &options)?;
+    let before = call.server.store.get(&call.resource.table, &key);
+    let deleted = delete_admitted(call, &key, &options).await?;
     Ok(match deleted {
         Deleted::Gone(object) => {
             call.changed = !options.dry_run;
             if delete::returns_object(&call.resource) {
-                Reply::bytes(200, read::show(call, &object))
+                let revision = before.map_or(object.revision, |b| b.revision);
+                let object = Stored::at_revision(&object, revision);
+                Reply::bytes(200, read::shown(call, &object).await?)
             } else {
                 Reply::json(200, &delete::success(&call.resource, &object.value))
             }
         }
         Deleted::Waiting(object, changed) => {
             call.changed = changed;
-            Reply::bytes(200, read::show(call, &object))
+            Reply::bytes(200, read::shown(call, &object).await?)
         }
     })
 }
 
-pub(crate) fn collection(call: &mut Call) -> ApiResult<Reply> {
+pub(crate) async fn collection(call: &mut Call) -> ApiResult<Reply> {
     if call.resource.namespaced && call.target.namespace.is_empty() {
         return Err(ApiError::method_not_allowed());
     }
-    let mut options = options(call)?;
+    let mut options = parsed(call)?;
     // Preconditions name one object.
     options.uid = None;
     options.resource_version = None;
@@ -57,25 +80,21 @@ pub(crate) fn collection(call: &mut Call) -> ApiResult<Reply> {
         .iter()
         .filter(|o| selector.matches(&o.value))
     {
-        match delete::delete(
-            &call.server,
-            &call.resource,
-            &Key::of(&object.value),
-            &options,
-        ) {
+        match delete_admitted(call, &Key::of(&object.value), &options).await {
             Ok(Deleted::Gone(_)) => {
                 call.changed |= !options.dry_run;
                 gone.push(object.clone());
             }
-            Ok(Deleted::Waiting(object, changed)) => {
+            Ok(Deleted::Waiting(_, changed)) => {
                 call.changed |= changed;
-                gone.push(object);
+                gone.push(object.clone());
             }
             // Somebody else was faster.
-            Err(ApiError { code: 404, .. }) => {}
+            Err(error) if error.is_not_found_of(&call.resource) => {}
             Err(error) => return Err(error),
         }
     }
+    let gone = conversion::fetch_all(&call.server, &call.resource, call.version(), gone).await?;
     let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
     Ok(Reply::bytes(200, read::shape(call, &metadata, &gone)))
 }

@@ -1,27 +1,34 @@
 //! From a request to a reply: authentication, routing, authorization, dispatch, request log.
 
+mod admitted;
 pub(crate) mod delete;
 mod delete_requests;
 mod modify;
 mod nonresource;
+mod options;
 mod read;
 mod subresource;
 mod watch;
 pub(crate) mod write;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use http::request::Parts;
 use http::{HeaderMap, Method};
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 use tower::BoxError;
 
+use crate::admission::{Admission, Attributes, Kind, Operation, UPPER_BOUND};
 use crate::auth::User;
+use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
 use crate::log::LogEntry;
 use crate::negotiate::{self, Form};
+use crate::peer::Peer;
 use crate::registry::{ResourceInfo, VersionInfo};
 use crate::request::{Query, Target};
 use crate::server::Server;
@@ -79,6 +86,14 @@ pub(crate) struct Call {
     pub form: Form,
     /// Whether the request changed the store; for the log.
     pub changed: bool,
+    /// Texts for Warning headers.
+    pub warnings: Vec<String>,
+    /// What stands twice in the body.
+    pub strict: Strict,
+    /// How a refused patch is shown, where that is not the patched object.
+    pub patch_text: Option<String>,
+    /// When a write has taken too long.
+    deadline: Instant,
 }
 
 impl Call {
@@ -99,6 +114,49 @@ impl Call {
             body: Bytes::new(),
             form: self.form,
             changed: false,
+            warnings: Vec::new(),
+            strict: Strict::default(),
+            patch_text: None,
+            deadline: self.deadline,
+        }
+    }
+
+    /// Who asks for a write and how, for its webhooks.
+    pub fn admission(&self) -> Admission {
+        let mut options = json!({});
+        for field in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = self.query.get(field) {
+                options[field] = json!(value);
+            }
+        }
+        if let Some(value) = self.query.get("dryRun") {
+            options["dryRun"] = json!([value]);
+        }
+        Admission {
+            user: self.user.clone(),
+            subresource: self.target.subresource.clone(),
+            options,
+            deadline: self.deadline,
+        }
+    }
+
+    /// What the webhooks of a request through a subresource are asked with: its object has a kind of its own.
+    pub fn attributes<'a>(
+        &'a self,
+        admission: &'a Admission,
+        kind: Kind,
+        operation: Operation,
+    ) -> Attributes<'a> {
+        Attributes {
+            server: &self.server,
+            admission,
+            resource: &self.resource,
+            version: self.version(),
+            kind: Some(kind),
+            namespace: &self.target.namespace,
+            name: &self.target.name,
+            operation,
+            dry_run: self.query.get("dryRun") == Some("All"),
         }
     }
 
@@ -140,6 +198,7 @@ pub(crate) async fn handle(
     parts: &Parts,
     body: Result<Bytes, ApiError>,
     token: Option<&str>,
+    peer: &Peer,
 ) -> Reply {
     let mut entry = LogEntry {
         index: 0,
@@ -156,24 +215,29 @@ pub(crate) async fn handle(
         manager: String::new(),
         user_agent: user_agent(&parts.headers).to_owned(),
     };
-    let reply = match answer(server, parts, body, token, &mut entry) {
-        Ok(reply) => reply,
-        Err(error) => Reply::json(error.code, &error.status()),
-    };
+    let mut warnings = Vec::new();
+    let answer = answer(server, parts, body, token, peer, &mut entry, &mut warnings).await;
+    let mut reply = answer.unwrap_or_else(|error| Reply::json(error.code, &error.status()));
+    // A refusal has its warnings, too.
+    let mut seen = BTreeSet::new();
+    warnings.retain(|w| seen.insert(w.clone()));
+    reply.warnings = warnings;
     entry.code = reply.code;
     entry.revision = server.store.revision();
     server.log.push(entry);
     reply
 }
 
-fn answer(
+async fn answer(
     server: &Arc<Server>,
     parts: &Parts,
     body: Result<Bytes, ApiError>,
     token: Option<&str>,
+    peer: &Peer,
     entry: &mut LogEntry,
+    warnings: &mut Vec<String>,
 ) -> ApiResult<Reply> {
-    let user = access::authenticate(server, &parts.headers, token)?;
+    let user = access::authenticate(server, &parts.headers, token, peer)?;
     entry.user = user.name.clone();
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let Some(mut target) = Target::parse(parts.uri.path()) else {
@@ -191,10 +255,12 @@ fn answer(
     access::authorize(server, &user, verb, &target)?;
 
     let registry = server.registry();
-    let resource = registry
-        .get(&target.group, &target.resource)
-        .ok_or_else(ApiError::no_such_resource)?
-        .clone();
+    let Some(resource) = registry.get(&target.group, &target.resource).cloned() else {
+        if registry.iter().any(|r| r.group == target.group) {
+            return Err(ApiError::no_such_resource());
+        }
+        return Ok(Reply::text(404, "404 page not found\n"));
+    };
     let version = resource
         .versions
         .iter()
@@ -210,14 +276,18 @@ fn answer(
     if let Form::Table { .. } = form
         && IncludeObject::parse(query.get("includeObject")).is_none()
     {
-        return Err(ApiError::bad_request(
-            "includeObject: supported values: None, Metadata, Object",
-        ));
+        let given = query.get("includeObject").unwrap_or_default();
+        return Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {given:?}: must be 'Metadata', 'Object', 'None', or empty"
+        )));
     }
     if target.resource == "namespaces" && target.group.is_empty() {
         target.namespace = String::new();
     }
     let write = !matches!(verb, "get" | "list" | "watch");
+    if matches!(verb, "list" | "watch") {
+        options::check_list(&query, verb == "watch")?;
+    }
     let mut call = Call {
         server: server.clone(),
         user,
@@ -229,23 +299,19 @@ fn answer(
         body: body?,
         form,
         changed: false,
+        warnings: Vec::new(),
+        strict: Strict::default(),
+        patch_text: None,
+        deadline: Instant::now() + UPPER_BOUND,
     };
     if write {
         entry.manager = call.manager();
-        if call.query.get("dryRun").is_some_and(|d| d != "All") {
-            return Err(ApiError::new(
-                422,
-                "Invalid",
-                "dryRun: Unsupported value: supported values: \"All\"",
-            ));
-        }
+        let apply = negotiate::content_type(&call.headers) == "application/apply-patch+yaml";
+        options::check_write(verb, &call.query, apply)?;
     }
-    let reply = if call.target.subresource.is_empty() {
-        main_endpoint(&mut call, verb)
-    } else {
-        subresource::answer(&mut call, verb)
-    };
+    let reply = within(&mut call, verb).await;
     entry.changed = call.changed;
+    *warnings = call.warnings;
     if entry.name.is_empty()
         && verb == "create"
         && let Ok(Reply {
@@ -259,10 +325,29 @@ fn answer(
     reply
 }
 
+/// Answers a call in time: webhooks can make a write wait.
+async fn within(call: &mut Call, verb: &str) -> ApiResult<Reply> {
+    let deadline = call.deadline;
+    let answer = async {
+        if call.target.subresource.is_empty() {
+            main_endpoint(call, verb).await
+        } else {
+            subresource::answer(call, verb).await
+        }
+    };
+    tokio::time::timeout_at(deadline, answer)
+        .await
+        .unwrap_or_else(|_| {
+            Err(ApiError::timeout(
+                "request did not complete within requested timeout - context deadline exceeded",
+            ))
+        })
+}
+
 fn verb(method: &Method, target: &Target, watch: bool) -> Option<&'static str> {
     let named = !target.name.is_empty();
     Some(match (method.as_str(), named) {
-        ("GET" | "HEAD", _) if watch && target.subresource.is_empty() => "watch",
+        ("GET" | "HEAD", false) if watch && target.subresource.is_empty() => "watch",
         ("GET" | "HEAD", true) => "get",
         ("GET" | "HEAD", false) => "list",
         ("POST", _) => "create",
@@ -274,22 +359,22 @@ fn verb(method: &Method, target: &Target, watch: bool) -> Option<&'static str> {
     })
 }
 
-fn main_endpoint(call: &mut Call, verb: &str) -> ApiResult<Reply> {
+async fn main_endpoint(call: &mut Call, verb: &str) -> ApiResult<Reply> {
     if !call.resource.allows(verb) {
         return Err(ApiError::method_not_allowed());
     }
     if call.resource.verbs == ["create"] {
-        return subresource::review(call);
+        return subresource::review(call).await;
     }
     match verb {
-        "get" => read::get(call),
-        "list" => read::list(call),
-        "watch" => watch::watch(call),
-        "create" => modify::create(call),
-        "update" => modify::replace(call, crate::strategy::Endpoint::Main),
-        "patch" => modify::patch(call, crate::strategy::Endpoint::Main),
-        "delete" => delete_requests::one(call),
-        "deletecollection" => delete_requests::collection(call),
+        "get" => read::get(call).await,
+        "list" => read::list(call).await,
+        "watch" => watch::watch(call).await,
+        "create" => modify::create(call).await,
+        "update" => modify::replace(call, crate::strategy::Endpoint::Main).await,
+        "patch" => modify::patch(call, crate::strategy::Endpoint::Main).await,
+        "delete" => delete_requests::one(call).await,
+        "deletecollection" => delete_requests::collection(call).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }

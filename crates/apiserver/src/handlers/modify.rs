@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use super::write::{Managed, Unknown, Writer, Written};
+use super::write::{Managed, Next, Unknown, Writer, Written};
 use super::{Call, Reply, read};
+use crate::admission::Admission;
+use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
 use crate::schema::{FieldError, FieldErrorKind};
 use crate::store::Key;
 use crate::strategy::Endpoint;
-use crate::{access, body, crd, meta, negotiate, patch, ssa};
-
-/// Media types of patches, in the order error texts list them.
-const PATCHES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+use crate::{access, body, crd, duplicates, meta, negotiate, patch, ssa};
 
 /// Decodes the body as one object of the call's kind, filling in kind and apiVersion where they are left out.
 pub(crate) fn decode(call: &Call) -> ApiResult<Value> {
-    let mut object = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+    let content = negotiate::content_type(&call.headers);
+    let mut object = body::decode_as(&call.resource.kind, &content, &call.body)?;
     check_kind(call, &mut object)?;
     Ok(object)
 }
@@ -35,9 +35,20 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
         .and_then(Value::as_str)
         .unwrap_or(&wanted)
         .to_owned();
+    if kind != call.resource.kind && call.resource.is_custom() {
+        let why = format!("must be {}", call.resource.kind);
+        let error = FieldError::invalid("kind", json!(kind), why);
+        return Err(ApiError::invalid_kind(
+            &call.resource,
+            &kind,
+            meta::name(object),
+            &[error],
+        ));
+    }
     if kind != call.resource.kind {
+        let short = version.rsplit('/').next().unwrap_or_default();
         let message = format!(
-            "the object provided is unrecognized: {kind} in version \"{version}\" cannot be handled as a {}",
+            "{kind} in version {short:?} cannot be handled as a {}: no kind {kind:?} is registered for version {version:?}",
             call.resource.kind
         );
         return Err(ApiError::bad_request(message));
@@ -52,69 +63,124 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
     Ok(())
 }
 
-fn unknown(call: &Call, patch: bool) -> ApiResult<Unknown> {
+fn unknown(call: &Call, patch: bool) -> Unknown {
     match call.query.get("fieldValidation") {
-        Some("Strict") => Ok(Unknown::Refuse { patch }),
-        Some("Ignore") => Ok(Unknown::Ignore),
-        None | Some("Warn") => Ok(Unknown::Warn),
-        Some(other) => Err(ApiError::new(
-            422,
-            "Invalid",
-            format!(
-                "fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
-            ),
-        )),
+        Some("Strict") => Unknown::Refuse { patch },
+        Some("Ignore") => Unknown::Ignore,
+        _ => Unknown::Warn,
     }
 }
 
+/// What field validation finds in the body of an object.
+fn strict(call: &Call) -> ApiResult<Strict> {
+    if unknown(call, false) == Unknown::Ignore {
+        return Ok(Strict::default());
+    }
+    let content = negotiate::content_type(&call.headers);
+    Ok(Strict::of(&content, &call.body))
+}
+
+/// What to write.
+pub(crate) enum Write<'w> {
+    Create {
+        object: Value,
+        namespace: &'w str,
+        managed: Managed,
+    },
+    Update {
+        key: &'w Key,
+        endpoint: Endpoint,
+        managed: Managed,
+        next: Next<'w>,
+    },
+}
+
 /// Runs a write with the call's parameters, and what follows from a change.
-pub(crate) fn run(
+pub(crate) async fn run(call: &mut Call, patch: bool, write: Write<'_>) -> ApiResult<Written> {
+    let admission = call.admission();
+    run_admitted(call, patch, Some(admission), write).await
+}
+
+/// The same for a write that is admitted like this, or was admitted already.
+pub(crate) async fn run_admitted(
     call: &mut Call,
     patch: bool,
-    write: impl FnOnce(&mut Writer) -> ApiResult<Written>,
-) -> ApiResult<(Written, Vec<String>)> {
+    admission: Option<Admission>,
+    write: Write<'_>,
+) -> ApiResult<Written> {
     let manager = call.manager();
     let (server, resource) = (call.server.clone(), call.resource.clone());
+    call.warnings.extend(call.version().deprecated.clone());
+    let strict = std::mem::take(&mut call.strict);
     let mut writer = Writer {
         server: &server,
         resource: &resource,
         version: call.version(),
         manager: &manager,
         dry_run: call.query.get("dryRun") == Some("All"),
-        unknown: unknown(call, patch)?,
-        warnings: call.version().deprecated.clone().into_iter().collect(),
+        unknown: unknown(call, patch),
+        strict,
+        patch_text: call.patch_text.clone(),
+        warnings: Vec::new(),
+        admission,
     };
-    let written = write(&mut writer)?;
+    let written = match write {
+        Write::Create {
+            object,
+            namespace,
+            managed,
+        } => writer.create(object, namespace, managed).await,
+        Write::Update {
+            key,
+            endpoint,
+            managed,
+            next,
+        } => writer.update(key, endpoint, managed, next).await,
+    };
     let warnings = std::mem::take(&mut writer.warnings);
+    call.warnings.extend(warnings);
+    let written = written?;
     call.changed |= written.changed;
     if written.changed && resource.table == crd::TABLE {
         crd::changed(&server, meta::name(&written.object.value));
     }
-    Ok((written, warnings))
+    Ok(written)
 }
 
-fn reply(call: &Call, code: u16, written: &Written, warnings: Vec<String>) -> Reply {
-    let mut reply = Reply::bytes(code, read::show(call, &written.object));
-    reply.warnings = warnings;
-    reply
+async fn reply(call: &Call, code: u16, written: &Written) -> ApiResult<Reply> {
+    Ok(Reply::bytes(
+        code,
+        read::shown(call, &written.object).await?,
+    ))
 }
 
-pub(crate) fn create(call: &mut Call) -> ApiResult<Reply> {
+pub(crate) async fn create(call: &mut Call) -> ApiResult<Reply> {
     let namespace = call.target.namespace.clone();
     if !call.target.name.is_empty() || (call.resource.namespaced && namespace.is_empty()) {
         return Err(ApiError::method_not_allowed());
     }
     let object = decode(call)?;
-    let (written, warnings) = run(call, false, |w| {
-        w.create(object, &namespace, Managed::Track)
-    })?;
-    Ok(reply(call, 201, &written, warnings))
+    call.strict = strict(call)?;
+    let write = Write::Create {
+        object,
+        namespace: &namespace,
+        managed: Managed::Track,
+    };
+    let written = run(call, false, write).await?;
+    reply(call, 201, &written).await
 }
 
-pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
+pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let object = decode(call)?;
+    call.strict = strict(call)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
-    if !meta::name(&object).is_empty() && meta::name(&object) != key.name {
+    if meta::name(&object).is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            key.name
+        )));
+    }
+    if meta::name(&object) != key.name {
         let message = format!(
             "the name of the object ({}) does not match the name on the URL ({})",
             meta::name(&object),
@@ -134,10 +200,13 @@ pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         let mut object = object;
         meta::set(&mut object, "name", json!(key.name));
         meta::unset(&mut object, "resourceVersion");
-        let (written, warnings) = run(call, false, |w| {
-            w.create(object, &key.namespace, Managed::Track)
-        })?;
-        return Ok(reply(call, 201, &written, warnings));
+        let write = Write::Create {
+            object,
+            namespace: &key.namespace,
+            managed: Managed::Track,
+        };
+        let written = run(call, false, write).await?;
+        return reply(call, 201, &written).await;
     }
     if exists && !unconditional && meta::resource_version(&object).is_empty() {
         // Kubernetes prints the missing version as a Go number.
@@ -148,18 +217,40 @@ pub(crate) fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
             None,
             why,
         );
-        return Err(ApiError::invalid(&call.resource, &key.name, &[error]));
+        // The kind of this error is the resource.
+        let plural = &call.resource.plural;
+        let name = &key.name;
+        return Err(ApiError::invalid_kind(
+            &call.resource,
+            plural,
+            name,
+            &[error],
+        ));
     }
-    let (written, warnings) = run(call, false, |w| {
-        w.update(&key, endpoint, Managed::Track, &mut |_| Ok(object.clone()))
-    })?;
-    Ok(reply(call, 200, &written, warnings))
+    let resource = call.resource.clone();
+    let write = Write::Update {
+        key: &key,
+        endpoint,
+        managed: Managed::Track,
+        next: &mut |old| {
+            let (sent, is) = (meta::uid(&object), meta::uid(old));
+            if !sent.is_empty() && sent != is {
+                let why = format!(
+                    "Precondition failed: UID in precondition: {sent}, UID in object meta: {is}"
+                );
+                return Err(ApiError::conflict(&resource, &key.name, &why));
+            }
+            Ok(object.clone())
+        },
+    };
+    let written = run(call, false, write).await?;
+    reply(call, 200, &written).await
 }
 
-pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
+pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let kind = negotiate::content_type(&call.headers);
     if kind == "application/apply-patch+yaml" {
-        return apply(call, endpoint);
+        return apply(call, endpoint).await;
     }
     let unsupported = |types: &str| {
         ApiError::unsupported_media_type(format!(
@@ -167,7 +258,10 @@ pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         ))
     };
     let body = match kind.as_str() {
-        "application/json-patch+json" | "application/merge-patch+json" => body::json(&call.body)?,
+        "application/json-patch+json" => body::json(&call.body)?,
+        "application/merge-patch+json" => {
+            body::json(&call.body).map_err(|_| ApiError::bad_request("Invalid JSON Patch"))?
+        }
         "application/strategic-merge-patch+json" if !call.resource.is_custom() => {
             body::json(&call.body)?
         }
@@ -176,10 +270,18 @@ pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             ));
         }
-        _ => return Err(unsupported(PATCHES)),
+        _ => {
+            return Err(ApiError::unsupported_media_type("415: Unsupported Media Type").generic());
+        }
     };
-    if kind != "application/json-patch+json" && !body.is_object() {
+    if kind == "application/strategic-merge-patch+json" && !body.is_object() {
         return Err(ApiError::bad_request("the patch is not an object"));
+    }
+    if unknown(call, true) != Unknown::Ignore {
+        call.strict.json = duplicates::in_json(&call.body);
+    }
+    if kind == "application/strategic-merge-patch+json" {
+        call.patch_text = Some(go_text(&body));
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let object_kind = call.resource.kind.clone();
@@ -195,32 +297,61 @@ pub(crate) fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         };
         done.map_err(patch_error)?;
         if !new.is_object() {
-            return Err(ApiError::new(
-                422,
-                "Invalid",
-                "the patched object is not an object",
-            ));
+            let why =
+                "couldn't get version/kind; json parse error: the patched object is not an object";
+            return Err(ApiError::invalid_patch(&new, why));
         }
         for field in ["kind", "apiVersion"] {
             if new.get(field) != old.get(field) {
-                return Err(ApiError::bad_request(format!(
-                    "a patch cannot change {field}"
-                )));
+                let why = format!("a patch cannot change {field}");
+                return Err(ApiError::invalid_patch(&new, &why));
             }
         }
-        for field in ["name", "namespace"] {
-            if meta::get(&new, field) != meta::get(old, field) {
-                return Err(ApiError::bad_request(format!(
-                    "the {field} of the object does not match the {field} on the URL"
-                )));
-            }
+        if meta::name(&new) != meta::name(old) {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({})",
+                meta::name(&new),
+                meta::name(old)
+            )));
+        }
+        if meta::namespace(&new) != meta::namespace(old) {
+            return Err(ApiError::bad_request(format!(
+                "the namespace of the object ({}) does not match the namespace on the request ({})",
+                meta::namespace(&new),
+                meta::namespace(old)
+            )));
         }
         Ok(new)
     };
-    let (written, warnings) = run(call, true, |w| {
-        w.update(&key, endpoint, Managed::Track, &mut next)
-    })?;
-    Ok(reply(call, 200, &written, warnings))
+    let write = Write::Update {
+        key: &key,
+        endpoint,
+        managed: Managed::Track,
+        next: &mut next,
+    };
+    let written = run(call, true, write).await?;
+    reply(call, 200, &written).await
+}
+
+/// A value the way Go prints it (`%+v`).
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let items: Vec<String> = list.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let mut entries: Vec<String> = map
+                .iter()
+                .map(|(k, v)| format!("{k}:{}", go_text(v)))
+                .collect();
+            entries.sort();
+            format!("map[{}]", entries.join(" "))
+        }
+        other => other.to_string(),
+    }
 }
 
 fn patch_error(error: patch::PatchError) -> ApiError {
@@ -230,36 +361,47 @@ fn patch_error(error: patch::PatchError) -> ApiError {
         code => ApiError::new(
             code,
             "Invalid",
-            format!(
-                "the server rejected our request due to an error in our request: {}",
-                error.message
-            ),
-        ),
+            "the server rejected our request due to an error in our request",
+        )
+        .generic(),
     }
 }
 
 /// Server-side apply.
-fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
+async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let manager = call
         .query
         .get("fieldManager")
         .unwrap_or_default()
         .to_owned();
-    if manager.is_empty() {
-        let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
-        return Err(ApiError::new(422, "Invalid", message));
-    }
     let mut applied = body::yaml(&call.body)?;
-    for field in ["kind", "apiVersion"] {
-        if applied
-            .get(field)
-            .and_then(Value::as_str)
-            .is_none_or(str::is_empty)
-        {
+    let validation = unknown(call, true);
+    let strict = match validation {
+        Unknown::Ignore => Strict::default(),
+        _ => Strict::of_yaml(&call.body),
+    };
+    match (validation, strict.yaml_error()) {
+        (Unknown::Refuse { .. }, Some(error)) => {
             return Err(ApiError::bad_request(format!(
-                "{field} must be set in an apply patch"
+                "error strict decoding YAML: error converting YAML to JSON: {error}"
             )));
         }
+        _ => call.warnings.extend(strict.yaml),
+    }
+    let wanted = call.resource.api_version(&call.version().name);
+    let version = applied.get("apiVersion").and_then(Value::as_str);
+    let version = version.unwrap_or_default();
+    if version != wanted {
+        return Err(ApiError::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {wanted}"
+        )));
+    }
+    if applied
+        .get("kind")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
+        return Err(ApiError::bad_request("kind must be set in an apply patch"));
     }
     check_kind(call, &mut applied)?;
     if meta::get(&applied, "managedFields")
@@ -319,15 +461,15 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     // Between looking and writing the object may come or go: then it is the other case.
     loop {
         if call.server.store.get(&call.resource.table, &key).is_some() {
-            let written = run(call, true, |w| {
-                w.update(&key, endpoint, Managed::Done, &mut |live| next(Some(live)))
-            });
-            match written {
-                Err(error) if error.code == 404 => continue,
-                written => {
-                    let (written, warnings) = written?;
-                    return Ok(reply(call, 200, &written, warnings));
-                }
+            let write = Write::Update {
+                key: &key,
+                endpoint,
+                managed: Managed::Done,
+                next: &mut |live| next(Some(live)),
+            };
+            match run(call, true, write).await {
+                Err(error) if error.is_not_found_of(&call.resource) => continue,
+                written => return reply(call, 200, &written?).await,
             }
         }
         if endpoint != Endpoint::Main {
@@ -338,15 +480,14 @@ fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         }
         access::authorize(&call.server, &call.user, "create", &call.target)?;
         let object = next(None)?;
-        let written = run(call, true, |w| {
-            w.create(object, &key.namespace, Managed::Done)
-        });
-        match written {
+        let write = Write::Create {
+            object,
+            namespace: &key.namespace,
+            managed: Managed::Done,
+        };
+        match run(call, true, write).await {
             Err(error) if error.is_already_exists() => {}
-            written => {
-                let (written, warnings) = written?;
-                return Ok(reply(call, 201, &written, warnings));
-            }
+            written => return reply(call, 201, &written?).await,
         }
     }
 }

@@ -33,6 +33,9 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
         }
         _ => {}
     }
+    if path.starts_with("/api") {
+        negotiate::acceptable(&parts.headers)?;
+    }
     let resources: Vec<Arc<ResourceInfo>> = server.registry().iter().cloned().collect();
     let steps: Vec<&str> = path.split('/').skip(1).collect();
     match steps.as_slice() {

@@ -1,6 +1,7 @@
 //! get and list, and the forms objects are shown in.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,8 +9,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 
 use super::{Call, Reply};
+use crate::conversion;
 use crate::convert;
 use crate::error::{ApiError, ApiResult};
+use crate::go_json;
 use crate::meta;
 use crate::negotiate::Form;
 use crate::registry::{ResourceInfo, VersionInfo};
@@ -25,13 +28,12 @@ pub(crate) struct Selector {
 
 impl Selector {
     pub fn of(call: &Call) -> ApiResult<Self> {
-        let labels = call.query.get("labelSelector").map(|text| {
-            Labels::parse(text)
-                .map_err(|e| ApiError::bad_request(format!("unable to parse requirement: {e}")))
-        });
+        let labels = call
+            .query
+            .get("labelSelector")
+            .map(|text| Labels::parse(text).map_err(ApiError::bad_request));
         let fields = match call.query.get("fieldSelector") {
-            Some(text) => Fields::parse(text)
-                .map_err(|e| ApiError::bad_request(format!("invalid field selector: {e}")))?,
+            Some(text) => Fields::parse(text).map_err(ApiError::bad_request)?,
             None => Vec::new(),
         };
         for requirement in &fields {
@@ -39,9 +41,16 @@ impl Selector {
             let known = matches!(field, "metadata.name" | "metadata.namespace")
                 || call.version().selectable_fields.iter().any(|f| f == field);
             if !known {
-                return Err(ApiError::bad_request(format!(
-                    "field label not supported: {field}"
-                )));
+                // Kinds without fields of their own answer with the common sentence.
+                let plain = call.version().selectable_fields.is_empty();
+                let message = if plain && !call.resource.is_custom() {
+                    format!(
+                        "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    )
+                } else {
+                    format!("field label not supported: {field}")
+                };
+                return Err(ApiError::bad_request(message));
             }
         }
         Ok(Self {
@@ -126,12 +135,37 @@ pub(crate) fn show(call: &Call, stored: &Stored) -> Bytes {
     }
 }
 
-pub(crate) fn get(call: &Call) -> ApiResult<Reply> {
-    Ok(Reply::bytes(200, show(call, &*find(call)?)))
+/// One object of a list.
+fn item(call: &Call, stored: &Stored) -> Bytes {
+    if call.form != Form::Object || call.resource.is_custom() {
+        return show(call, stored);
+    }
+    match convert::view(&call.resource, call.version(), stored) {
+        Cow::Borrowed(_) => stored.item(),
+        Cow::Owned(mut value) => {
+            if let Some(map) = value.as_object_mut() {
+                map.remove("kind");
+                map.remove("apiVersion");
+            }
+            value.to_string().into()
+        }
+    }
+}
+
+/// One stored object in the version and form asked for.
+pub(crate) async fn shown(call: &Call, stored: &Arc<Stored>) -> ApiResult<Bytes> {
+    let (server, resource) = (&call.server, &call.resource);
+    let stored = conversion::fetch(server, resource, call.version(), stored).await?;
+    Ok(show(call, &stored))
+}
+
+pub(crate) async fn get(call: &Call) -> ApiResult<Reply> {
+    revision(call)?;
+    Ok(Reply::bytes(200, shown(call, &find(call)?).await?))
 }
 
 /// The object a call names.
-pub(crate) fn find(call: &Call) -> ApiResult<std::sync::Arc<Stored>> {
+pub(crate) fn find(call: &Call) -> ApiResult<Arc<Stored>> {
     let key = Key::new(&call.target.namespace, &call.target.name);
     call.server
         .store
@@ -154,17 +188,25 @@ impl Continue {
     }
 
     fn decode(token: &str) -> ApiResult<Self> {
-        let broken = || ApiError::bad_request("continue key is not valid");
+        let broken = |why: &str| {
+            ApiError::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
+        };
         let bytes = URL_SAFE_NO_PAD
             .decode(token.trim_end_matches('='))
-            .map_err(|_| broken())?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|_| broken())?;
-        let revision = value.get("rv").and_then(Value::as_i64).ok_or_else(broken)?;
+            .map_err(|_| broken("illegal base64 data"))?;
+        let value: Value = serde_json::from_slice(&bytes)
+            .map_err(|e| broken(&go_json::problem(&bytes).unwrap_or_else(|| e.to_string())))?;
+        let revision = value
+            .get("rv")
+            .and_then(Value::as_i64)
+            .ok_or_else(|| broken("it lacks a part"))?;
         let (namespace, name) = value
             .get("start")
             .and_then(Value::as_str)
             .and_then(|s| s.split_once('/'))
-            .ok_or_else(broken)?;
+            .ok_or_else(|| broken("it lacks a part"))?;
         Ok(Self {
             revision: u64::try_from(revision).ok(),
             after: Key::new(namespace, name),
@@ -176,7 +218,7 @@ impl Continue {
 pub(crate) fn revision(call: &Call) -> ApiResult<Option<u64>> {
     let parse = |text: &str| {
         text.parse().map_err(|_| {
-            ApiError::bad_request(format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"))
+            ApiError::new(500, "", format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"))
         })
     };
     call.query.get("resourceVersion").map(parse).transpose()
@@ -231,25 +273,17 @@ fn snapshot(call: &Call) -> ApiResult<(Snapshot, Option<Key>)> {
                 None,
             ))
         }
-        (Some("NotOlderThan"), Some(_)) | (None, _) => Ok((store.list(table, namespace), None)),
-        (Some("Exact"), Some(_)) => Err(ApiError::bad_request(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-        )),
-        (Some("Exact" | "NotOlderThan"), None) => Err(ApiError::bad_request(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-        )),
-        (Some(other), _) => Err(ApiError::bad_request(format!(
-            "resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""
-        ))),
+        _ => Ok((store.list(table, namespace), None)),
     }
 }
 
-pub(crate) fn list(call: &Call) -> ApiResult<Reply> {
+pub(crate) async fn list(call: &Call) -> ApiResult<Reply> {
     let selector = Selector::of(call)?;
     let limit = match call.query.get("limit") {
-        Some(text) => text
-            .parse::<usize>()
-            .map_err(|_| ApiError::bad_request(format!("limit: {text:?} is not a number")))?,
+        Some(text) => {
+            let limit = text.parse::<i64>().map_err(|_| ApiError::no_number(text))?;
+            usize::try_from(limit).unwrap_or(0)
+        }
         None => 0,
     };
     let (snapshot, after) = snapshot(call)?;
@@ -283,11 +317,12 @@ pub(crate) fn list(call: &Call) -> ApiResult<Reply> {
             metadata["remainingItemCount"] = json!(rest);
         }
     }
+    let page = conversion::fetch_all(&call.server, &call.resource, call.version(), page).await?;
     Ok(Reply::bytes(200, shape(call, &metadata, &page)))
 }
 
 /// A list in the form asked for.
-pub(crate) fn shape(call: &Call, metadata: &Value, page: &[std::sync::Arc<Stored>]) -> Bytes {
+pub(crate) fn shape(call: &Call, metadata: &Value, page: &[Arc<Stored>]) -> Bytes {
     let (resource, version): (&ResourceInfo, &VersionInfo) = (&call.resource, call.version());
     let (kind, api_version) = match call.form {
         Form::Table { v1beta1 } => {
@@ -321,7 +356,7 @@ pub(crate) fn shape(call: &Call, metadata: &Value, page: &[std::sync::Arc<Stored
         if i > 0 {
             out.put_u8(b',');
         }
-        out.put_slice(&show(call, object));
+        out.put_slice(&item(call, object));
     }
     out.put_slice(b"]}");
     out.freeze()

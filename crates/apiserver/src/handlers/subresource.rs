@@ -1,18 +1,22 @@
 //! Subresources other than status: scale, finalize, token, binding, eviction; and reviews.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::delete::{self, DeleteOptions, Deleted};
-use super::modify;
+use super::modify::{self, Write};
 use super::write::Managed;
 use super::{Call, Reply, read};
+use crate::admission::{Kind, Operation};
 use crate::auth::{Grant, User};
+use crate::conversion;
 use crate::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
 use crate::registry::ScalePaths;
+use crate::schema::FieldError;
 use crate::selector::{Labels, Test};
 use crate::store::{Key, Stored};
 use crate::strategy::Endpoint;
@@ -21,11 +25,26 @@ use crate::{access, body, negotiate, patch, reviews};
 /// Seconds a ServiceAccount token lives when the request names no time.
 const TOKEN_SECONDS: i64 = 3600;
 
-pub(crate) fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
+pub(crate) async fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
     let name = call.target.subresource.clone();
     if call.resource.table == "pods"
-        && matches!(name.as_str(), "exec" | "attach" | "portforward" | "proxy")
+        && let Some((kind, fields)) = connection(&name)
     {
+        let mut options = json!({"kind": kind, "apiVersion": "v1"});
+        for field in fields {
+            match call.query.get(field) {
+                Some("true") => options[*field] = json!(true),
+                Some("false") | None => {}
+                Some(text) => options[*field] = json!(text),
+            }
+        }
+        admit(
+            call,
+            Kind::of("", "v1", kind),
+            Operation::Connect,
+            &mut options,
+        )
+        .await?;
         return Err(ApiError::not_implemented(&name));
     }
     let Some(subresource) = call.version().subresource(&name).cloned() else {
@@ -35,17 +54,17 @@ pub(crate) fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
         return Err(ApiError::method_not_allowed());
     }
     match (name.as_str(), verb) {
-        ("status", "get") => read::get(call),
-        ("status", "update") => modify::replace(call, Endpoint::Status),
-        ("status", "patch") => modify::patch(call, Endpoint::Status),
-        ("finalize", _) => modify::replace(call, Endpoint::Finalize),
+        ("status", "get") => read::get(call).await,
+        ("status", "update") => modify::replace(call, Endpoint::Status).await,
+        ("status", "patch") => modify::patch(call, Endpoint::Status).await,
+        ("finalize", _) => modify::replace(call, Endpoint::Finalize).await,
         ("scale", _) => match &subresource.scale {
-            Some(paths) => scale(call, verb, paths),
+            Some(paths) => scale(call, verb, paths).await,
             None => Err(ApiError::no_such_resource()),
         },
-        ("token", _) => token(call),
-        ("binding", _) => binding(call),
-        ("eviction", _) => eviction(call),
+        ("token", _) => token(call).await,
+        ("binding", _) => binding(call).await,
+        ("eviction", _) => eviction(call).await,
         _ => {
             read::find(call)?;
             Err(ApiError::not_implemented(&name))
@@ -53,9 +72,41 @@ pub(crate) fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
     }
 }
 
+/// The kind of the options of a connection to a pod, and its fields.
+fn connection(subresource: &str) -> Option<(&'static str, &'static [&'static str])> {
+    const STREAMS: &[&str] = &["stdin", "stdout", "stderr", "tty", "container", "command"];
+    match subresource {
+        "exec" => Some(("PodExecOptions", STREAMS)),
+        "attach" => Some(("PodAttachOptions", STREAMS)),
+        "portforward" => Some(("PodPortForwardOptions", &[])),
+        "proxy" => Some(("PodProxyOptions", &["path"])),
+        _ => None,
+    }
+}
+
+/// Has the object of a subresource admitted.
+async fn admit(
+    call: &mut Call,
+    kind: Kind,
+    operation: Operation,
+    object: &mut Value,
+) -> ApiResult<()> {
+    let admission = call.admission();
+    let mut warnings = Vec::new();
+    let admitted = call
+        .attributes(&admission, kind, operation)
+        .admit(object, None, &mut warnings)
+        .await;
+    call.warnings.extend(warnings);
+    admitted
+}
+
 /// Creates a review: nothing is stored, the answer is the review with its status.
-pub(crate) fn review(call: &mut Call) -> ApiResult<Reply> {
-    let object = modify::decode(call)?;
+pub(crate) async fn review(call: &mut Call) -> ApiResult<Reply> {
+    let mut object = modify::decode(call)?;
+    let (group, version) = (call.resource.group.clone(), call.version().name.clone());
+    let kind = Kind::of(&group, &version, &call.resource.kind);
+    admit(call, kind, Operation::Create, &mut object).await?;
     let user = &call.user;
     let answer = match call.resource.kind.as_str() {
         "TokenReview" => reviews::token_review(object, |token, audiences| {
@@ -76,25 +127,79 @@ pub(crate) fn review(call: &mut Call) -> ApiResult<Reply> {
             |user, attributes| access::decide(&call.server, user, attributes),
         ),
     };
-    let kind = &call.resource.kind;
-    let answer = answer.map_err(|why| {
-        ApiError::new(
-            422,
-            "Invalid",
-            format!("{kind}.{} \"\" is invalid: {why}", call.resource.group),
-        )
-    })?;
+    let answer = answer?;
     Ok(Reply::json(201, &answer))
 }
 
-fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
-    let stored = read::find(call)?;
+async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
     if verb == "get" {
-        return Ok(Reply::json(200, &scale_of(call, &stored, paths)));
+        let stored = read::find(call)?;
+        return Ok(Reply::json(200, &scale_of(call, &stored, paths).await?));
     }
     let content = negotiate::content_type(&call.headers);
-    let mut wanted = scale_of(call, &stored, paths);
-    match content.as_str() {
+    let key = Key::new(&call.target.namespace, &call.target.name);
+    let path = paths.spec_replicas.clone();
+    let admission = call.admission();
+    loop {
+        let stored = read::find(call)?;
+        let old = scale_of(call, &stored, paths).await?;
+        let mut wanted = next_scale(call, verb, &content, &old)?;
+        let given = verb == "update" && !meta::resource_version(&wanted).is_empty()
+            || meta::resource_version(&wanted) != meta::resource_version(&old);
+        let kind = Kind::of("autoscaling", "v1", "Scale");
+        let mut warnings = Vec::new();
+        let admitted = call
+            .attributes(&admission, kind, Operation::Update)
+            .admit(&mut wanted, Some(&old), &mut warnings)
+            .await;
+        call.warnings.extend(warnings);
+        admitted?;
+        let replicas = meta::field(&wanted, "spec.replicas")
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        if replicas < 0 {
+            return Err(ApiError::new(
+                422,
+                "Invalid",
+                format!(
+                    "spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"
+                ),
+            ));
+        }
+        // What was admitted is a change of this state and no other.
+        let version = match given {
+            true => meta::resource_version(&wanted).to_owned(),
+            false => meta::resource_version(&stored.value).to_owned(),
+        };
+        let mut next = |old: &Value| {
+            let mut new = old.clone();
+            meta::set_field(&mut new, &path, json!(replicas));
+            meta::set(&mut new, "resourceVersion", json!(version));
+            Ok(new)
+        };
+        let write = Write::Update {
+            key: &key,
+            endpoint: Endpoint::Main,
+            managed: Managed::Track,
+            next: &mut next,
+        };
+        match modify::run_admitted(call, true, None, write).await {
+            Err(error) if error.code == 409 && !given => {}
+            written => {
+                let written = written?;
+                return Ok(Reply::json(
+                    200,
+                    &scale_of(call, &written.object, paths).await?,
+                ));
+            }
+        }
+    }
+}
+
+/// The Scale that a request makes of the current one.
+fn next_scale(call: &Call, verb: &str, content: &str, old: &Value) -> ApiResult<Value> {
+    let mut wanted = old.clone();
+    match content {
         "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
             patch::merge(&mut wanted, &body::json(&call.body)?)
         }
@@ -102,41 +207,19 @@ fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
             patch::json_patch(&mut wanted, &body::json(&call.body)?)
                 .map_err(|e| ApiError::new(e.code(), "Invalid", e.message))?;
         }
-        _ if verb == "update" => wanted = body::decode(&content, &call.body)?,
+        _ if verb == "update" => wanted = body::decode(content, &call.body)?,
         other => {
             return Err(ApiError::unsupported_media_type(format!(
                 "scale cannot be patched with {other}"
             )));
         }
     }
-    let replicas = meta::field(&wanted, "spec.replicas")
-        .and_then(Value::as_i64)
-        .unwrap_or(0);
-    if replicas < 0 {
-        return Err(ApiError::new(
-            422,
-            "Invalid",
-            format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"),
-        ));
-    }
-    let version = meta::resource_version(&wanted).to_owned();
-    let key = Key::new(&call.target.namespace, &call.target.name);
-    let path = paths.spec_replicas.clone();
-    let (written, _) = modify::run(call, true, |w| {
-        w.update(&key, Endpoint::Main, Managed::Track, &mut |old| {
-            let mut new = old.clone();
-            meta::set_field(&mut new, &path, json!(replicas));
-            if verb == "update" && !version.is_empty() {
-                meta::set(&mut new, "resourceVersion", json!(version));
-            }
-            Ok(new)
-        })
-    })?;
-    Ok(Reply::json(200, &scale_of(call, &written.object, paths)))
+    Ok(wanted)
 }
 
-fn scale_of(call: &Call, stored: &Stored, paths: &ScalePaths) -> Value {
-    let object = convert::view(&call.resource, call.version(), stored);
+async fn scale_of(call: &Call, stored: &Arc<Stored>, paths: &ScalePaths) -> ApiResult<Value> {
+    let shown = conversion::fetch(&call.server, &call.resource, call.version(), stored).await?;
+    let object = convert::view(&call.resource, call.version(), &shown);
     let number = |path: &str| {
         meta::field(&object, path)
             .and_then(Value::as_i64)
@@ -162,7 +245,9 @@ fn scale_of(call: &Call, stored: &Stored, paths: &ScalePaths) -> Value {
             metadata[field] = value.clone();
         }
     }
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": number(&paths.spec_replicas)}, "status": status})
+    Ok(
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": number(&paths.spec_replicas)}, "status": status}),
+    )
 }
 
 /// A label selector in the syntax of query parameters.
@@ -182,22 +267,28 @@ fn selector_text(labels: &Labels) -> String {
 }
 
 /// Issues a real token for a ServiceAccount.
-fn token(call: &mut Call) -> ApiResult<Reply> {
+async fn token(call: &mut Call) -> ApiResult<Reply> {
     let stored = read::find(call)?;
     let mut request = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
     if !request.is_object() {
         request = json!({});
     }
+    let kind = Kind::of("authentication.k8s.io", "v1", "TokenRequest");
+    admit(call, kind, Operation::Create, &mut request).await?;
     let seconds = meta::field(&request, "spec.expirationSeconds")
         .and_then(Value::as_i64)
         .unwrap_or(TOKEN_SECONDS);
-    if seconds < 600 {
-        return Err(ApiError::new(
-            422,
-            "Invalid",
-            format!(
-                "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: {seconds}: may not specify a duration less than 10 minutes"
-            ),
+    let why = match seconds {
+        ..600 => Some("may not specify a duration less than 10 minutes"),
+        0x1_0000_0001.. => Some("may not specify a duration larger than 2^32 seconds"),
+        _ => None,
+    };
+    if let Some(why) = why {
+        let error = FieldError::invalid("spec.expirationSeconds", json!(seconds), why);
+        return Err(ApiError::invalid_review(
+            "authentication.k8s.io",
+            "TokenRequest",
+            error,
         ));
     }
     let (namespace, name) = (call.target.namespace.clone(), call.target.name.clone());
@@ -226,7 +317,11 @@ fn token(call: &mut Call) -> ApiResult<Reply> {
     request["apiVersion"] = json!("authentication.k8s.io/v1");
     request["metadata"] = json!({"name": name, "namespace": namespace, "creationTimestamp": meta::rfc3339(call.server.now())});
     meta::set_field(&mut request, "spec.expirationSeconds", json!(seconds));
-    if meta::field(&request, "spec.audiences").is_none() {
+    if meta::field(&request, "spec.boundObjectRef").is_none() {
+        meta::set_field(&mut request, "spec.boundObjectRef", Value::Null);
+    }
+    let asked = meta::field(&request, "spec.audiences").and_then(Value::as_array);
+    if asked.is_none_or(Vec::is_empty) {
         meta::set_field(&mut request, "spec.audiences", json!([access::AUDIENCE]));
     }
     let at = jiff::Timestamp::from_second(expires).unwrap_or_else(|_| call.server.now());
@@ -242,8 +337,15 @@ fn accepted(code: u16) -> Reply {
 }
 
 /// Puts a pod on a node; only once.
-fn binding(call: &mut Call) -> ApiResult<Reply> {
-    let binding = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+async fn binding(call: &mut Call) -> ApiResult<Reply> {
+    let mut binding = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+    admit(
+        call,
+        Kind::of("", "v1", "Binding"),
+        Operation::Create,
+        &mut binding,
+    )
+    .await?;
     let node = meta::field_text(&binding, "target.name");
     if node.is_empty() {
         return Err(ApiError::bad_request(
@@ -299,11 +401,28 @@ fn binding(call: &mut Call) -> ApiResult<Reply> {
 }
 
 /// Evicts a pod: a deletion. Disruption budgets are not consulted.
-fn eviction(call: &mut Call) -> ApiResult<Reply> {
-    let eviction = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+async fn eviction(call: &mut Call) -> ApiResult<Reply> {
+    let mut eviction = body::decode(&negotiate::content_type(&call.headers), &call.body)?;
+    admit(
+        call,
+        Kind::of("policy", "v1", "Eviction"),
+        Operation::Create,
+        &mut eviction,
+    )
+    .await?;
     let options = DeleteOptions::parse(eviction.get("deleteOptions"), &call.query)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
-    match delete::delete(&call.server, &call.resource, &key, &options)? {
+    let mut warnings = Vec::new();
+    match delete::delete(
+        &call.server,
+        &call.resource,
+        &key,
+        &options,
+        None,
+        &mut warnings,
+    )
+    .await?
+    {
         Deleted::Gone(_) => call.changed = !options.dry_run,
         Deleted::Waiting(_, changed) => call.changed = changed,
     }

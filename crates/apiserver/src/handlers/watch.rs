@@ -14,6 +14,7 @@ use tower::BoxError;
 
 use super::read::{self, Selector};
 use super::{Call, Reply, ReplyBody};
+use crate::conversion;
 use crate::error::{ApiError, ApiResult};
 use crate::fault::Down;
 use crate::negotiate::Form;
@@ -26,7 +27,7 @@ const DEFAULT_TIMEOUT: u64 = 30 * 60;
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
+pub(crate) async fn watch(call: &mut Call) -> ApiResult<Reply> {
     if !call.target.name.is_empty() {
         // The deprecated single-object watch is a watch with a field selector.
         return Err(ApiError::method_not_allowed());
@@ -35,17 +36,8 @@ pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
     let revision = read::revision(call)?;
     let initial = call.query.get("sendInitialEvents");
     let bookmarks = call.query.flag("allowWatchBookmarks");
-    if initial == Some("true") && call.query.get("resourceVersionMatch") != Some("NotOlderThan") {
-        return Err(ApiError::new(
-            422,
-            "Invalid",
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ));
-    }
     let seconds = match call.query.get("timeoutSeconds").filter(|s| *s != "0") {
-        Some(text) => text.parse().map_err(|_| {
-            ApiError::bad_request(format!("timeoutSeconds: {text:?} is not a number"))
-        })?,
+        Some(text) => text.parse().map_err(|_| ApiError::no_number(text))?,
         None => DEFAULT_TIMEOUT,
     };
     let store = call.server.store.revision();
@@ -69,11 +61,11 @@ pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
             .store
             .list_and_watch(&table, namespace.as_deref());
         if with_initial {
-            for object in snapshot
-                .objects
-                .iter()
-                .filter(|o| selector.matches(&o.value))
-            {
+            let mut objects = snapshot.objects;
+            objects.retain(|o| selector.matches(&o.value));
+            let (server, resource) = (&call.server, &call.resource);
+            let objects = conversion::fetch_all(server, resource, call.version(), objects).await?;
+            for object in &objects {
                 queue.push_back(line("ADDED", &read::show(call, object)));
             }
             if initial == Some("true") && bookmarks {
@@ -110,7 +102,7 @@ pub(crate) fn watch(call: &mut Call) -> ApiResult<Reply> {
         done: false,
     };
     for event in backlog {
-        watcher.take(&event);
+        watcher.take(&event).await;
     }
     let stream = futures::stream::unfold(watcher, |mut watcher| async move {
         watcher.next().await.map(|item| (item, watcher))
@@ -157,16 +149,16 @@ impl Watcher {
                 biased;
                 () = self.up.cancelled() => {}
                 () = tokio::time::sleep_until(self.deadline) => {
-                    self.catch_up();
+                    self.catch_up().await;
                     self.done = true;
                 }
                 () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
-                    self.catch_up();
+                    self.catch_up().await;
                     self.next_bookmark = Instant::now() + BOOKMARK;
                 }
                 // Last, so that a busy stream starves neither its deadline nor its bookmarks.
                 event = self.rx.recv() => match event {
-                    Some(event) => self.take(&event),
+                    Some(event) => self.take(&event).await,
                     None => self.done = true,
                 },
             }
@@ -174,10 +166,10 @@ impl Watcher {
     }
 
     /// Takes what is committed so far, then says with a bookmark how far that is.
-    fn catch_up(&mut self) {
+    async fn catch_up(&mut self) {
         let revision = self.call.server.store.revision();
         while let Ok(event) = self.rx.try_recv() {
-            self.take(&event);
+            self.take(&event).await;
         }
         self.sent = self.sent.max(revision);
         if self.bookmarks {
@@ -187,7 +179,7 @@ impl Watcher {
     }
 
     /// Queues what this watcher sees of an event: objects enter and leave a selection.
-    fn take(&mut self, event: &Event) {
+    async fn take(&mut self, event: &Event) {
         self.sent = event.revision;
         if self
             .namespace
@@ -201,19 +193,20 @@ impl Watcher {
             .as_ref()
             .is_some_and(|p| self.selector.matches(&p.value));
         let after = event.kind != EventKind::Deleted && self.selector.matches(&event.object.value);
-        let bytes = match (before, after) {
+        let (kind, object) = match (before, after) {
             (false, false) => return,
-            (false, true) => line("ADDED", &read::show(&self.call, &event.object)),
-            (true, true) => line("MODIFIED", &read::show(&self.call, &event.object)),
-            (true, false) if event.kind == EventKind::Deleted => {
-                line("DELETED", &read::show(&self.call, &event.object))
-            }
+            (false, true) => ("ADDED", event.object.clone()),
+            (true, true) => ("MODIFIED", event.object.clone()),
+            (true, false) if event.kind == EventKind::Deleted => ("DELETED", event.object.clone()),
             (true, false) => {
                 // It left the selection: its last selected state, at the revision of the change.
                 let previous = event.previous.as_ref().map_or(&event.object, |p| p);
-                let left = Stored::at_revision(previous, event.revision);
-                line("DELETED", &read::show(&self.call, &left))
+                ("DELETED", Stored::at_revision(previous, event.revision))
             }
+        };
+        let bytes = match read::shown(&self.call, &object).await {
+            Ok(bytes) => line(kind, &bytes),
+            Err(error) => line("ERROR", error.status().to_string().as_bytes()),
         };
         self.queue.push_back(bytes);
     }

@@ -5,15 +5,21 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use serde_json::{Value, json};
 
+use crate::admission::{Admission, Operation};
+use crate::body::Strict;
+use crate::conversion;
 use crate::convert;
 use crate::crd;
+use crate::duplicates::Duplicates;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
 use crate::names;
 use crate::openapi;
 use crate::registry::{Origin, ResourceInfo, VersionInfo};
+use crate::schema::FieldError;
 use crate::server::Server;
 use crate::ssa;
 use crate::store::{Change, CommitError, Key, Stored};
@@ -30,6 +36,16 @@ pub(crate) enum Unknown {
     },
 }
 
+/// Computes the next state of an object from the current one.
+pub(crate) type Next<'n> = &'n mut (dyn FnMut(&Value) -> ApiResult<Value> + Send);
+
+/// The result of a write of the server itself, which waits for nothing.
+pub(crate) fn at_once<T>(write: impl Future<Output = T>) -> T {
+    write
+        .now_or_never()
+        .expect("a write waits only for webhooks, and this one is not admitted")
+}
+
 /// One write request, apart from its object.
 pub(crate) struct Writer<'a> {
     pub server: &'a Server,
@@ -38,8 +54,14 @@ pub(crate) struct Writer<'a> {
     pub manager: &'a str,
     pub dry_run: bool,
     pub unknown: Unknown,
+    /// What stands twice in the body; reported with the first object that is decoded.
+    pub strict: Strict,
+    /// How a refused patch is shown, where that is not the patched object.
+    pub patch_text: Option<String>,
     /// Texts for Warning headers.
     pub warnings: Vec<String>,
+    /// Who has the write admitted; `None` for what the server does by itself.
+    pub admission: Option<Admission>,
 }
 
 /// What a write came to.
@@ -71,7 +93,7 @@ impl Writer<'_> {
     }
 
     /// Creates an object in `namespace` (empty for cluster-scoped kinds).
-    pub fn create(
+    pub async fn create(
         &mut self,
         mut object: Value,
         namespace: &str,
@@ -81,7 +103,7 @@ impl Writer<'_> {
         if !matches!(meta::resource_version(&object), "" | "0") {
             return Err(ApiError::new(
                 500,
-                "InternalError",
+                "",
                 "resourceVersion should not be set on objects to be created",
             ));
         }
@@ -141,13 +163,31 @@ impl Writer<'_> {
                     &now,
                 );
             }
+            let admission = self.admission.clone();
+            let name = meta::name(&object).to_owned();
+            let attributes =
+                self.attributes(admission.as_ref(), namespace, &name, Operation::Create);
+            if let Some(attributes) = &attributes {
+                self.namespace_takes(namespace, &new)?;
+                new = self.mutate_new(attributes, &object, new, &now).await?;
+            }
             self.check(&new, None)?;
-            let new = convert::to_storage(self.resource, new);
+            if let Some(attributes) = &attributes {
+                attributes
+                    .validate(Some(&new), None, &mut self.warnings)
+                    .await?;
+            }
+            let new = self.to_storage(new).await?;
             let key = Key::of(&new);
             match self.commit(&key, Change::Create { value: new }) {
                 Err(CommitError::Exists) if generated && attempt < 8 => attempt += 1,
                 Err(error) => return Err(self.refusal(error, &key, namespace)),
                 Ok(object) => {
+                    let object = if self.dry_run {
+                        Stored::unversioned(&object)
+                    } else {
+                        object
+                    };
                     return Ok(Written {
                         object,
                         changed: !self.dry_run,
@@ -158,12 +198,12 @@ impl Writer<'_> {
     }
 
     /// Computes the next state with `next` from the current one (in the writer's version) and stores it.
-    pub fn update(
+    pub async fn update(
         &mut self,
         key: &Key,
         endpoint: Endpoint,
         managed: Managed,
-        next: &mut dyn FnMut(&Value) -> ApiResult<Value>,
+        next: Next<'_>,
     ) -> ApiResult<Written> {
         loop {
             let stored = self
@@ -171,7 +211,10 @@ impl Writer<'_> {
                 .store
                 .get(&self.resource.table, key)
                 .ok_or_else(|| ApiError::not_found(self.resource, &key.name))?;
-            match self.update_once(key, endpoint, managed, &stored, next) {
+            match self
+                .update_once(key, endpoint, managed, &stored, next)
+                .await
+            {
                 Ok(Some(written)) => return Ok(written),
                 Ok(None) => {}
                 Err(error) => return Err(error),
@@ -180,19 +223,28 @@ impl Writer<'_> {
     }
 
     /// One attempt; `None` when the object changed meanwhile.
-    fn update_once(
+    async fn update_once(
         &mut self,
         key: &Key,
         endpoint: Endpoint,
         managed: Managed,
         stored: &Arc<Stored>,
-        next: &mut dyn FnMut(&Value) -> ApiResult<Value>,
+        next: Next<'_>,
     ) -> ApiResult<Option<Written>> {
-        let old = convert::view(self.resource, self.version, stored);
+        let shown = conversion::fetch(self.server, self.resource, self.version, stored).await?;
+        let old = convert::view(self.resource, self.version, &shown);
         let mut new = next(&old)?;
         self.fit_type(&mut new)?;
         self.preconditions(&new, &old, key)?;
         let now = meta::rfc3339(self.server.now());
+        let admission = self.admission.clone();
+        let attributes = self.attributes(
+            admission.as_ref(),
+            &key.namespace,
+            &key.name,
+            Operation::Update,
+        );
+        let sent = attributes.as_ref().map(|_| new.clone());
         strategy::prepare_update(self.resource, self.version, endpoint, &mut new, &old);
         self.fill_in(&mut new);
         strategy::bump_generation(self.resource, self.version, &mut new, &old);
@@ -212,15 +264,37 @@ impl Writer<'_> {
                 &now,
             );
         }
-        if same(&new, &old) {
+        if let Some((attributes, mut seen)) = attributes.as_ref().zip(sent) {
+            // Webhooks see what was sent, with what decoding fills in; the endpoint's rules come after them.
+            strategy::defaults(self.resource, self.version, &mut seen);
+            meta::carry(&new, &mut seen, "managedFields");
+            let changed = attributes
+                .mutate(Some(&seen), Some(&old), &mut self.warnings)
+                .await?;
+            if let Some(changed) = changed {
+                new = self.refit(changed, &seen)?;
+                strategy::prepare_update(self.resource, self.version, endpoint, &mut new, &old);
+                self.fill_in(&mut new);
+                strategy::bump_generation(self.resource, self.version, &mut new, &old);
+            }
+        }
+        let unchanged = same(&new, &old);
+        if !unchanged {
+            self.check(&new, Some(&old))?;
+        }
+        if let Some(attributes) = &attributes {
+            attributes
+                .validate(Some(&new), Some(&old), &mut self.warnings)
+                .await?;
+        }
+        if unchanged {
             return Ok(Some(Written {
                 object: stored.clone(),
                 changed: false,
             }));
         }
-        self.check(&new, Some(&old))?;
         let released = meta::is_deleting(&new) && releases(&new);
-        let value = convert::to_storage(self.resource, new);
+        let value = self.to_storage(new).await?;
         let change = if released {
             Change::Delete {
                 expected: stored.revision,
@@ -234,7 +308,12 @@ impl Writer<'_> {
         };
         match self.commit(key, change) {
             Ok(object) => Ok(Some(Written {
-                object,
+                // What is gone, or was not stored, is told as it stands.
+                object: if released || self.dry_run {
+                    Stored::at_revision(&object, stored.revision)
+                } else {
+                    object
+                },
                 changed: !self.dry_run,
             })),
             Err(CommitError::Stale) => Ok(None),
@@ -242,25 +321,47 @@ impl Writer<'_> {
         }
     }
 
+    async fn to_storage(&self, object: Value) -> ApiResult<Value> {
+        let (server, resource) = (self.server, self.resource);
+        let object =
+            conversion::object(server, resource, &resource.storage_version, object).await?;
+        Ok(convert::to_storage(resource, object))
+    }
+
     /// resourceVersion and uid in the new object are conditions on the old one.
     fn preconditions(&self, new: &Value, old: &Value, key: &Key) -> ApiResult<()> {
-        let (sent, is) = (meta::uid(new), meta::uid(old));
-        if !sent.is_empty() && sent != is {
-            let why = format!(
-                "Precondition failed: UID in precondition: {sent}, UID in object meta: {is}"
-            );
-            return Err(ApiError::conflict(self.resource, &key.name, &why));
-        }
         let version = meta::resource_version(new);
+        if !version.is_empty() && version.parse::<u64>().is_err() {
+            let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+            return Err(ApiError::new(500, "", why));
+        }
         if !version.is_empty() && version != "0" && version != meta::resource_version(old) {
             return Err(ApiError::modified(self.resource, &key.name));
+        }
+        let mut errors = Vec::new();
+        for field in ["uid", "deletionTimestamp"] {
+            let sent = meta::get(new, field).filter(|v| !v.is_null() && **v != "");
+            if let Some(sent) = sent
+                && Some(sent) != meta::get(old, field)
+                && (field == "uid" || !meta::is_deleting(old))
+            {
+                let path = format!("metadata.{field}");
+                errors.push(FieldError::invalid(
+                    path,
+                    sent.clone(),
+                    "field is immutable",
+                ));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(self.resource, &key.name, &errors));
         }
         Ok(())
     }
 
     /// What decoding into the kind's type would do: types of built-in kinds are checked, fields that the schema does
     /// not know are dropped, and reported or refused.
-    fn fit_type(&mut self, object: &mut Value) -> ApiResult<()> {
+    pub(super) fn fit_type(&mut self, object: &mut Value) -> ApiResult<()> {
         let (resource, version) = (self.resource, self.version);
         let problem = if version.structural.is_none() {
             openapi::type_problem(&resource.group, &version.name, &resource.kind, object)
@@ -270,6 +371,12 @@ impl Writer<'_> {
         if let Some(problem) = names::metadata_type_problem(object).or(problem) {
             return Err(self.undecodable(&problem));
         }
+        let strict = std::mem::take(&mut self.strict);
+        let shown = match (self.unknown, &self.patch_text) {
+            (Unknown::Refuse { patch: true }, Some(text)) => text.clone(),
+            (Unknown::Refuse { patch: true }, None) => object.to_string(),
+            _ => String::new(),
+        };
         let dropped = match &version.structural {
             Some(schema) => schema.prune(object),
             None => {
@@ -282,34 +389,38 @@ impl Writer<'_> {
                 unknown
             }
         };
-        if !dropped.is_empty() {
-            let fields: Vec<String> = dropped
-                .iter()
-                .map(|f| format!("unknown field \"{f}\""))
-                .collect();
-            match self.unknown {
-                Unknown::Ignore => {}
-                Unknown::Warn => self.warnings.extend(
-                    fields
-                        .into_iter()
-                        .filter(|f| !self.warnings.contains(f))
-                        .collect::<Vec<_>>(),
-                ),
-                Unknown::Refuse { patch } => {
-                    let message = format!("strict decoding error: {}", fields.join(", "));
-                    return Err(if patch {
-                        ApiError::new(
-                            422,
-                            "Invalid",
-                            format!(" \"\" is invalid: patch: Invalid value: {message}"),
-                        )
-                    } else {
-                        self.undecodable(&message)
-                    });
-                }
+        let mut problems: Vec<String> = match self.unknown {
+            Unknown::Refuse { .. } => strict.yaml_error().into_iter().collect(),
+            Unknown::Warn => strict.yaml.clone(),
+            Unknown::Ignore => return Ok(()),
+        };
+        let unknown = dropped.iter().map(|f| format!("unknown field \"{f}\""));
+        if version.structural.is_some() {
+            problems.extend(strict.json.problems());
+            problems.extend(unknown);
+        } else {
+            problems.extend(in_order(&strict.json, &dropped));
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        match self.unknown {
+            Unknown::Ignore => Ok(()),
+            Unknown::Warn => {
+                self.warnings.extend(problems);
+                Ok(())
+            }
+            Unknown::Refuse { patch } => {
+                let message = format!("strict decoding error: {}", problems.join(", "));
+                Err(if patch {
+                    let message =
+                        format!(" \"\" is invalid: patch: Invalid value: {shown:?}: {message}");
+                    ApiError::new(422, "Invalid", message)
+                } else {
+                    self.undecodable(&message)
+                })
             }
         }
-        Ok(())
     }
 
     fn undecodable(&self, why: &str) -> ApiError {
@@ -320,7 +431,7 @@ impl Writer<'_> {
     }
 
     /// Defaults of a custom resource.
-    fn fill_in(&self, object: &mut Value) {
+    pub(super) fn fill_in(&self, object: &mut Value) {
         if let Some(schema) = &self.version.structural {
             schema.default(object);
         }
@@ -344,9 +455,16 @@ impl Writer<'_> {
         store.commit(table, key, self.schema_generation(), change)
     }
 
-    fn refusal(&self, error: CommitError, key: &Key, namespace: &str) -> ApiError {
+    pub(super) fn refusal(&self, error: CommitError, key: &Key, namespace: &str) -> ApiError {
         match error {
-            CommitError::Exists => ApiError::already_exists(self.resource, &key.name),
+            CommitError::Exists => {
+                let error = ApiError::already_exists(self.resource, &key.name);
+                let stored = self.server.store.get(&self.resource.table, key);
+                if stored.is_some_and(|o| meta::is_deleting(&o.value)) {
+                    return error.while_deleting();
+                }
+                error
+            }
             CommitError::Stale => ApiError::modified(self.resource, &key.name),
             CommitError::NamespaceMissing => {
                 let namespaces = self.server.namespaces();
@@ -361,6 +479,36 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+/// Problems of a body of a built-in kind in the order of its fields: its decoder meets both kinds as it goes, and does
+/// not look into fields it does not know.
+fn in_order(duplicates: &Duplicates, unknown: &[String]) -> Vec<String> {
+    let inside = |path: &str| {
+        unknown.iter().any(|u| {
+            let rest = path.strip_prefix(u.as_str());
+            rest.is_some_and(|r| r.is_empty() || r.starts_with(['.', '[']))
+        })
+    };
+    let twice = duplicates.paths.iter().filter(|p| !inside(p));
+    let mut found: Vec<(usize, String)> = twice
+        .map(|p| {
+            let last = duplicates.order.iter().rposition(|o| o == p);
+            (
+                last.unwrap_or(usize::MAX),
+                format!("duplicate field \"{p}\""),
+            )
+        })
+        .collect();
+    found.extend(unknown.iter().map(|p| {
+        let first = duplicates.order.iter().position(|o| o == p);
+        (
+            first.unwrap_or(usize::MAX),
+            format!("unknown field \"{p}\""),
+        )
+    }));
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, problem)| problem).collect()
 }
 
 /// Whether nothing holds a deleting object any more.

@@ -79,9 +79,9 @@ pub fn merge(target: &mut Value, patch: &Value) {
 /// to say "only if nobody set this yet".
 pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
     let malformed = |m: String| PatchError::new(PatchErrorKind::Malformed, m);
-    let list = ops
-        .as_array()
-        .ok_or_else(|| malformed("a JSON patch must be a list of operations".into()))?;
+    let list = ops.as_array().ok_or_else(|| {
+        malformed("json: cannot unmarshal object into Go value of type jsonpatch.Patch".into())
+    })?;
     if list.len() > MAX_JSON_PATCH_OPERATIONS {
         return Err(PatchError::new(
             PatchErrorKind::TooMany,
@@ -91,8 +91,13 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
             ),
         ));
     }
-    let operations: Vec<PatchOperation> = serde_json::from_value(ops.clone())
-        .map_err(|e| malformed(format!("error decoding patch: {e}")))?;
+    // An operation that is none fails as one that cannot be done.
+    let operations: Vec<PatchOperation> = serde_json::from_value(ops.clone()).map_err(|e| {
+        PatchError::new(
+            PatchErrorKind::Unapplicable,
+            format!("error decoding patch: {e}"),
+        )
+    })?;
     let mut result = target.clone();
     for operation in operations {
         if let PatchOperation::Test(test) = &operation
@@ -109,13 +114,38 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
                 ),
                 _ => PatchError::new(
                     PatchErrorKind::Unapplicable,
-                    format!("the JSON patch cannot be applied: {e}"),
+                    unapplicable(&result, &operation),
                 ),
             }
         })?;
     }
     *target = result;
     Ok(())
+}
+
+/// Why an operation does not fit a document, in the words of the reference implementation where it has some.
+fn unapplicable(document: &Value, operation: &PatchOperation) -> String {
+    let path = operation.path().to_string();
+    let (parent, key) = path.rsplit_once('/').unwrap_or(("", &path));
+    let exists = document.pointer(parent).is_some();
+    match (operation, exists) {
+        (PatchOperation::Add(_), false) => {
+            format!("add operation does not apply: doc is missing path: {path:?}: missing value")
+        }
+        (PatchOperation::Remove(_), false) => {
+            format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
+        }
+        (PatchOperation::Remove(_), true) => format!(
+            "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+        ),
+        (PatchOperation::Replace(_), false) => {
+            format!("replace operation does not apply: doc is missing path: {path}: missing value")
+        }
+        (PatchOperation::Replace(_), true) => {
+            format!("replace operation does not apply: doc is missing key: {path}: missing value")
+        }
+        _ => format!("the JSON patch cannot be applied at {path:?}"),
+    }
 }
 
 /// Whether the pointer names a member that its existing parent object does not have.
@@ -211,8 +241,8 @@ mod tests {
             (json!({"a": 1}), PatchErrorKind::Malformed, 400),
             (
                 json!([{"op":"dance","path":"/a"}]),
-                PatchErrorKind::Malformed,
-                400,
+                PatchErrorKind::Unapplicable,
+                422,
             ),
         ] {
             let mut object = before.clone();

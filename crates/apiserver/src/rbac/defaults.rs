@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
+use super::aggregate::rules_to_write;
+
 /// The ClusterRoles among the default objects.
 pub(super) fn default_roles() -> &'static [&'static Value] {
     static ROLES: OnceLock<Vec<&'static Value>> = OnceLock::new();
@@ -21,7 +23,24 @@ pub(super) fn default_roles() -> &'static [&'static Value] {
 /// decisions above hold without that, too.
 pub fn default_objects() -> &'static [Value] {
     static OBJECTS: OnceLock<Vec<Value>> = OnceLock::new();
-    OBJECTS.get_or_init(build_default_objects)
+    OBJECTS.get_or_init(|| aggregate(build_default_objects()))
+}
+
+/// Writes the rules of aggregated roles, so that the controller finds them as they should be.
+fn aggregate(mut objects: Vec<Value>) -> Vec<Value> {
+    let roles: Vec<Value> = objects
+        .iter()
+        .filter(|o| o["kind"] == "ClusterRole")
+        .cloned()
+        .collect();
+    let mut all: Vec<&Value> = roles.iter().collect();
+    all.sort_by_key(|r| r["metadata"]["name"].as_str());
+    for object in &mut objects {
+        if let Some(rules) = rules_to_write(object, &all) {
+            object["rules"] = json!(rules);
+        }
+    }
+    objects
 }
 
 fn build_default_objects() -> Vec<Value> {

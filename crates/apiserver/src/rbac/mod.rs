@@ -3,6 +3,7 @@
 //! Rules: the Kubernetes documentation "Using RBAC Authorization". Pure: the caller brings the
 //! roles and bindings.
 
+mod aggregate;
 mod defaults;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::selector::Labels;
+pub use aggregate::rules_to_write;
 pub use defaults::default_objects;
 use defaults::default_roles;
 

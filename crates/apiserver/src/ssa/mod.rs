@@ -485,6 +485,11 @@ fn skeleton(of: &Value) -> Value {
     Value::Object(object)
 }
 
+/// What makes the managedFields of an object unreadable, if anything.
+pub fn managed_fields_problem(object: &Value) -> Option<String> {
+    Managers::decode(object.pointer("/metadata/managedFields")).err()
+}
+
 fn decode_live(live: &Value) -> Managers {
     // Stored entries were checked when they were written; unreadable ones are as good as none.
     Managers::decode(live.pointer("/metadata/managedFields")).unwrap_or_default()

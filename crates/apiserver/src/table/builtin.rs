@@ -23,14 +23,14 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
             field(o, "/status/phase")
         })]),
         ("", "Service") => services(),
-        ("", "ConfigMap") => named([number("Data", "Entries.", |o, _| {
+        ("", "ConfigMap") => named([text("Data", "Entries.", |o, _| {
             (size(o, "/data") + size(o, "/binaryData")).into()
         })]),
         ("", "Secret") => named([
             text("Type", "Type of the secret.", |o, _| field(o, "/type")),
-            number("Data", "Entries.", |o, _| size(o, "/data").into()),
+            text("Data", "Entries.", |o, _| size(o, "/data").into()),
         ]),
-        ("", "ServiceAccount") => named([number("Secrets", "Secrets of the account.", |o, _| {
+        ("", "ServiceAccount") => named([text("Secrets", "Secrets of the account.", |o, _| {
             size(o, "/secrets").into()
         })]),
         ("", "PersistentVolume") => volumes(),
@@ -80,7 +80,7 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
             vec![name_column(), created_at("date")]
         }
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
-            vec![name_column(), created_at("string")]
+            vec![name_column(), created_at("date")]
         }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => bindings(),
         ("networking.k8s.io", "Ingress") => ingresses(),
@@ -325,10 +325,10 @@ fn deployments() -> Vec<Column> {
         text("Ready", "Ready of wanted pods.", |o, _| {
             ready_of(o, "/status/readyReplicas").into()
         }),
-        number("Up-to-date", "Pods of the newest template.", |o, _| {
+        text("Up-to-date", "Pods of the newest template.", |o, _| {
             count(o, "/status/updatedReplicas").into()
         }),
-        number("Available", "Pods that serve.", |o, _| {
+        text("Available", "Pods that serve.", |o, _| {
             count(o, "/status/availableReplicas").into()
         }),
     ]);
@@ -454,7 +454,7 @@ fn storage_classes() -> Vec<Column> {
                 mode => mode.into(),
             },
         ),
-        flag("AllowVolumeExpansion", "Whether volumes grow.", |o, _| {
+        text("AllowVolumeExpansion", "Whether volumes grow.", |o, _| {
             (o["allowVolumeExpansion"] == true).into()
         }),
     ]);

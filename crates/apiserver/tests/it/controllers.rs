@@ -481,3 +481,43 @@ async fn owners_in_a_circle_do_not_wait_for_each_other() {
         (404, 404)
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_aggregated_role_gets_the_rules_of_those_it_selects() {
+    use k8s_openapi::api::rbac::v1::ClusterRole;
+    let server = server();
+    let roles: Api<ClusterRole> = Api::all(client(&server));
+    let settle = || tokio::time::sleep(std::time::Duration::from_secs(1));
+    settle().await;
+    let before = server.revision();
+    settle().await;
+    assert_eq!(
+        server.revision(),
+        before,
+        "the default roles are right from the start"
+    );
+    let view = roles.get("view").await.unwrap();
+    assert!(!view.rules.unwrap().is_empty());
+    let part = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "widgets-view", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
+        "rules": [{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["get"]}],
+    }));
+    roles
+        .create(&Default::default(), &part.unwrap())
+        .await
+        .unwrap();
+    settle().await;
+    let has = |role: ClusterRole| {
+        let rules = role.rules.unwrap();
+        rules
+            .iter()
+            .any(|r| r.api_groups.as_ref().is_some_and(|g| g == &["example.com"]))
+    };
+    assert!(has(roles.get("view").await.unwrap()));
+    roles
+        .delete("widgets-view", &Default::default())
+        .await
+        .unwrap();
+    settle().await;
+    assert!(!has(roles.get("view").await.unwrap()));
+}

@@ -263,7 +263,10 @@ async fn nothing_is_created_in_a_namespace_that_is_missing_or_going() {
     assert_eq!(
         messages,
         [
-            "Some resources are remaining: configmaps has 1 resource instances",
+            "All resources successfully discovered",
+            "All legacy kube types successfully parsed",
+            "All content successfully deleted, may be waiting on finalization",
+            "Some resources are remaining: configmaps. has 1 resource instances",
             "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
         ]
     );

@@ -38,10 +38,7 @@ async fn a_definition_is_established_and_served_at_once() {
         .unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     assert_eq!(code(crds.get("widgets.example.com").await), 404);
-    assert_eq!(
-        message(api.get("a").await),
-        "the server could not find the requested resource"
-    );
+    assert_eq!(message(api.get("a").await), "404 page not found");
     install_widgets(&client).await;
     assert_eq!(
         code(api.get("a").await),

@@ -136,7 +136,10 @@ async fn selectors_select_and_unknown_fields_are_refused() {
         ["m02"]
     );
     let refused = api.list(&ListParams::default().fields("data.x=1")).await;
-    assert_eq!(message(refused), "field label not supported: data.x");
+    assert_eq!(
+        message(refused),
+        "\"data.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+    );
 
     install_widgets(&client).await;
     let widgets = widget_api(&client);

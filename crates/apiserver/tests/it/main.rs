@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on should stop.
 
+mod admission;
 mod controllers;
+mod conversion;
 mod crud;
 mod custom;
+mod differential;
+mod hooks;
 mod kubectl;
 mod listing;
+mod matching;
 mod repeat;
 mod support;
 mod watching;

@@ -12,21 +12,21 @@ use tower::ServiceExt;
 
 use crate::support::{client, install_widgets, server, widget, widget_api, widget_crd};
 
-struct Answer {
-    code: u16,
-    warnings: Vec<String>,
+pub struct Answer {
+    pub code: u16,
+    pub warnings: Vec<String>,
     content_type: String,
-    body: Value,
+    pub body: Value,
 }
 
-struct Ask<'a> {
+pub struct Ask<'a> {
     method: Method,
     path: &'a str,
     headers: Vec<(&'a str, &'a str)>,
     body: Vec<u8>,
 }
 
-fn ask<'a>(method: Method, path: &'a str) -> Ask<'a> {
+pub fn ask<'a>(method: Method, path: &'a str) -> Ask<'a> {
     Ask {
         method,
         path,
@@ -36,17 +36,17 @@ fn ask<'a>(method: Method, path: &'a str) -> Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    fn header(mut self, name: &'a str, value: &'a str) -> Self {
+    pub fn header(mut self, name: &'a str, value: &'a str) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    fn body(mut self, content_type: &'a str, body: impl Into<Vec<u8>>) -> Self {
+    pub fn body(mut self, content_type: &'a str, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self.header("content-type", content_type)
     }
 
-    async fn send(self, server: &ApiServer) -> Answer {
+    pub async fn send(self, server: &ApiServer) -> Answer {
         let mut request = Request::builder().method(self.method).uri(self.path);
         for (name, value) in self.headers {
             request = request.header(name, value);
@@ -56,20 +56,19 @@ impl<'a> Ask<'a> {
             .oneshot(request.body(Full::new(Bytes::from(self.body))).unwrap())
             .await
             .unwrap();
+        let (parts, body) = response.into_parts();
         let header = |name: &str| {
-            response
-                .headers()
-                .get_all(name)
-                .iter()
+            let values = parts.headers.get_all(name).iter();
+            values
                 .map(|v| v.to_str().unwrap().to_owned())
                 .collect::<Vec<_>>()
         };
         let (code, warnings, content_type) = (
-            response.status().as_u16(),
+            parts.status.as_u16(),
             header("warning"),
             header("content-type").concat(),
         );
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let bytes = body.collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
         Answer {
@@ -81,9 +80,9 @@ impl<'a> Ask<'a> {
     }
 }
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
-const JSON: &str = "application/json";
+pub const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+pub const JSON: &str = "application/json";
 
 #[tokio::test(start_paused = true)]
 async fn bodies_that_are_too_large_or_of_an_unknown_type_are_refused() {
@@ -247,7 +246,7 @@ async fn a_put_of_a_custom_resource_needs_its_version() {
     assert_eq!(refused.code, 422);
     assert_eq!(
         refused.body["message"],
-        "Widget.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
+        "widgets.example.com \"a\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"
     );
 }
 
@@ -599,4 +598,192 @@ async fn no_body_breaks_the_server() {
             }
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_that_stand_twice_are_reported_and_the_last_one_counts() {
+    let server = server();
+    install_widgets(&client(&server)).await;
+    let twice = |name: &str| {
+        format!(
+            r#"{{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {{"name": "{name}"}}, "spec": {{"size": 1, "size": 2, "x": 1, "x": 2}}}}"#
+        )
+    };
+    let problems = [
+        "duplicate field \"spec.size\"",
+        "duplicate field \"spec.x\"",
+        "unknown field \"spec.x\"",
+    ];
+    let warned = ask(Method::POST, WIDGETS)
+        .body(JSON, twice("a"))
+        .send(&server)
+        .await;
+    let headers = problems.map(|p| format!("299 - \"{}\"", p.replace('"', "\\\"")));
+    assert_eq!(
+        (warned.code, &warned.body["spec"]["size"]),
+        (201, &json!(2))
+    );
+    assert_eq!(warned.warnings, headers);
+    let strict = format!("{WIDGETS}?fieldValidation=Strict");
+    let refused = ask(Method::POST, &strict)
+        .body(JSON, twice("b"))
+        .send(&server)
+        .await;
+    let message = format!(
+        "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: {}",
+        problems.join(", ")
+    );
+    assert_eq!(
+        (refused.code, &refused.body["message"]),
+        (400, &json!(message))
+    );
+    let ignored = ask(Method::POST, &format!("{WIDGETS}?fieldValidation=Ignore"))
+        .body(JSON, twice("c"))
+        .send(&server)
+        .await;
+    assert_eq!((ignored.code, ignored.warnings.len()), (201, 0));
+
+    // A built-in kind's decoder goes through the fields in order, and not into unknown ones.
+    let pod = r#"{"metadata": {"name": "p"}, "spec": {"nope": {"a": 1, "a": 2}, "containers": [{"name": "c", "name": "d", "image": "i"}], "odd": 1}}"#;
+    let pods = "/api/v1/namespaces/default/pods?fieldValidation=Strict";
+    let refused = ask(Method::POST, pods).body(JSON, pod).send(&server).await;
+    assert_eq!(
+        refused.body["message"],
+        "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: unknown field \"spec.nope\", duplicate field \"spec.containers[0].name\", unknown field \"spec.odd\""
+    );
+
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: twice\ndata:\n  a: b\n  a: c\n";
+    let refused = ask(Method::POST, &format!("{MAPS}?fieldValidation=Strict"))
+        .body("application/yaml", yaml)
+        .send(&server)
+        .await;
+    assert_eq!(
+        refused.body["message"],
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: yaml: unmarshal errors:\n  line 7: key \"a\" already set in map"
+    );
+    let warned = ask(Method::POST, MAPS)
+        .body("application/yaml", yaml)
+        .send(&server)
+        .await;
+    assert_eq!((warned.code, &warned.body["data"]["a"]), (201, &json!("c")));
+    assert_eq!(
+        warned.warnings,
+        ["299 - \"line 7: key \\\"a\\\" already set in map\""]
+    );
+    let path = format!("{MAPS}/twice?fieldManager=me&force=true&fieldValidation=Strict");
+    let refused = ask(Method::PATCH, &path)
+        .body("application/apply-patch+yaml", yaml)
+        .send(&server)
+        .await;
+    assert_eq!(
+        (refused.code, &refused.body["message"]),
+        (
+            400,
+            &json!(
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  line 7: key \"a\" already set in map"
+            )
+        )
+    );
+
+    let path = format!("{MAPS}/twice?fieldValidation=Strict");
+    let merge = r#"{"data": {"a": "1", "a": "2"}}"#;
+    let refused = ask(Method::PATCH, &path)
+        .body("application/merge-patch+json", merge)
+        .send(&server)
+        .await;
+    assert_eq!(refused.code, 422, "{}", refused.body);
+    let message = refused.body["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(" \"\" is invalid: patch: Invalid value: \"{"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("strict decoding error: duplicate field \"data.a\""),
+        "{message}"
+    );
+    let refused = ask(Method::PATCH, &path)
+        .body("application/strategic-merge-patch+json", merge)
+        .send(&server)
+        .await;
+    assert_eq!(
+        refused.body["message"],
+        " \"\" is invalid: patch: Invalid value: \"map[data:map[a:2]]\": strict decoding error: duplicate field \"data.a\""
+    );
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_a_user_and_its_organizations_are_groups() {
+    use rcgen::{
+        CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    };
+    let authority = || {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let (trusted, other) = (authority(), authority());
+    let server = ApiServer::new(farshore_apiserver::Options {
+        rbac: true,
+        ..Default::default()
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let (tls, ca) = Tls::self_signed(&["127.0.0.1"]).unwrap();
+    let tls = tls.with_client_ca(&trusted.pem()).unwrap();
+    let (serving, stop) = (server.clone(), CancellationToken::new());
+    tokio::spawn(async move { serving.serve_tls(listener, tls, stop).await });
+
+    let encode = |text: String| base64::Engine::encode(&base64::prelude::BASE64_STANDARD, text);
+    let user = |issuer: &CertifiedIssuer<'static, KeyPair>, group: &str| {
+        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
+        params.distinguished_name.push(DnType::CommonName, "jane");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, issuer).unwrap();
+        json!({"client-certificate-data": encode(cert.pem()), "client-key-data": encode(key.serialize_pem())})
+    };
+    let api = |user: Value| {
+        let kubeconfig = json!({
+            "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority-data": encode(ca.clone())}}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
+        });
+        async move {
+            let kubeconfig = serde_json::from_value(kubeconfig).unwrap();
+            let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default())
+                .await
+                .unwrap();
+            Api::<k8s_openapi::api::core::v1::ConfigMap>::default_namespaced(
+                Client::try_from(config).unwrap(),
+            )
+        }
+    };
+    let list = Default::default();
+    api(user(&trusted, "system:masters"))
+        .await
+        .list(&list)
+        .await
+        .unwrap();
+    let refused = api(user(&trusted, "interns")).await.list(&list).await;
+    assert_eq!(
+        crate::support::message(refused),
+        "configmaps is forbidden: User \"jane\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"default\""
+    );
+    assert_eq!(
+        crate::support::code(api(user(&other, "system:masters")).await.list(&list).await),
+        401
+    );
+    api(json!({"token": server.admin_token()}))
+        .await
+        .list(&list)
+        .await
+        .unwrap();
+    assert_eq!(
+        crate::support::code(api(json!({})).await.list(&list).await),
+        403
+    );
 }

@@ -1,14 +1,14 @@
 //! What counts as seen. Everything that lets a failover go on is asked here, of a fresh look, and
 //! the answer is yes or a clause that says what was seen instead. Unknown is never a yes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_api::drbd::{ConnectionState, DiskState, ReplicationState, Role};
 use farshore_api::protection_group::{CurrentState, DesiredState};
 use farshore_api::{ProtectionGroup, VmRef};
 
 use super::observed::Side;
-use super::scene::Scene;
+use super::scene::{Member, Scene};
 use crate::{Seen, words};
 
 /// Whether the source's mirror was told to stop and reports that all its VMs have stopped. Err says
@@ -25,21 +25,28 @@ pub fn source_stopped(seen: &Scene) -> Result<(), String> {
     }
 }
 
-/// Whether DRBD is Primary on the target for every VM.
-pub fn all_primary(seen: &Scene) -> Result<(), String> {
-    let target = &seen.target;
-    let lagging: Vec<(&VmRef, NotPrimary)> = seen
-        .cast
-        .iter()
-        .filter_map(|m| Some((&m.vm, is_primary(target, &m.vm).err()?)))
-        .collect();
+/// Whether DRBD is Primary on this side for every VM. Err tells how both sides are.
+pub fn all_primary(seen: &Scene, side: &Side) -> Result<(), String> {
+    // VMs of one group are mostly in the same state: it is told once.
+    let mut lagging: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Member { vm, .. } in &seen.cast {
+        if is_primary(side, vm).is_err() {
+            lagging
+                .entry(both_sides(seen, vm))
+                .or_default()
+                .push(vm.to_string());
+        }
+    }
     if lagging.is_empty() && !seen.cast.is_empty() {
         return Ok(());
     }
-    let lagging = words::list_by(&lagging, |(vm, why)| format!("VM {vm} {why}"));
+    let lagging: Vec<_> = lagging.into_iter().collect();
+    let told = words::list_by(&lagging, |(how, vms)| {
+        format!("VM {} ({how})", words::list(vms))
+    });
     Err(format!(
-        "DRBD is not Primary on cluster {} yet: {lagging}",
-        target.cluster
+        "DRBD is not Primary on cluster {} yet: {told}",
+        side.cluster
     ))
 }
 
@@ -86,6 +93,55 @@ pub fn is_primary<'a>(side: &'a Side, vm: &VmRef) -> Result<(), NotPrimary<'a>> 
     }
 }
 
+/// Why DRBD on the target can have been Primary for a VM since the roles changed, or None when it was
+/// seen that it was not: its agent reports Secondary and has not carried out what it is asked for.
+pub fn may_have_been_primary(target: &Side, vm: &VmRef) -> Option<String> {
+    let resource = match target.resource(vm) {
+        Seen::Present(resource) => resource,
+        Seen::Absent => return Some("has no DRBDResource".into()),
+        Seen::Unknown(why) => return Some(format!("cannot be read ({why})")),
+    };
+    let status = resource.status.as_ref();
+    let role = status.and_then(|s| s.role);
+    let carried_out = status.and_then(|s| s.role_epoch);
+    let asked = resource.spec.role == Role::Primary;
+    match role {
+        Some(Role::Secondary) if !asked || carried_out < Some(resource.spec.role_epoch) => None,
+        Some(Role::Secondary) => Some("was Primary there".into()),
+        Some(role) => Some(format!("is {role}")),
+        None => Some("has no role yet".into()),
+    }
+}
+
+/// Whether the disks of a VM on this side hold everything that was written.
+pub fn is_up_to_date(side: &Side, vm: &VmRef) -> bool {
+    let resource = side.resource(vm);
+    let status = resource.present().and_then(|r| r.status.as_ref());
+    status.is_some_and(|s| s.disk_state == Some(DiskState::UpToDate) && s.split_brain != Some(true))
+}
+
+/// Role, disk and connection of a VM on both sides, for a person.
+fn both_sides(seen: &Scene, vm: &VmRef) -> String {
+    let side = |side: &Side| {
+        let told = match side.resource(vm) {
+            Seen::Absent => "no DRBDResource".into(),
+            Seen::Unknown(why) => format!("not known ({why})"),
+            Seen::Present(resource) => {
+                let status = resource.status.clone().unwrap_or_default();
+                let or = |word: Option<&'static str>| word.unwrap_or("not reported");
+                format!(
+                    "{}, disk {}, connection {}",
+                    status.role.map_or("no role", Role::as_str),
+                    or(status.disk_state.map(DiskState::as_str)),
+                    or(status.connection_state.map(ConnectionState::as_str))
+                )
+            }
+        };
+        format!("cluster {}: {told}", side.cluster)
+    };
+    format!("{}; {}", side(&seen.source), side(&seen.target))
+}
+
 /// What makes the disks of a VM unequal, as this side reports it.
 pub fn out_of_sync(side: &Side, vm: &VmRef) -> Option<String> {
     let resource = match side.resource(vm) {
@@ -128,6 +184,23 @@ pub fn reports(mirror: &ProtectionGroup, told: DesiredState, state: CurrentState
         && status.and_then(|s| s.current_state) == Some(state)
         && status.and_then(|s| s.observed_generation) >= mirror.metadata.generation
         && mirror.metadata.generation.is_some()
+}
+
+/// Whether a side's mirror names every VM of this failover, was told this and reports that. Err says
+/// what is missing.
+pub fn group_reports(
+    seen: &Scene,
+    side: &Side,
+    told: DesiredState,
+    state: CurrentState,
+) -> Result<(), String> {
+    if let Some(gap) = mirror_gap(seen, side) {
+        return Err(gap);
+    }
+    match &side.mirror {
+        Seen::Present(mirror) if reports(mirror, told, state) => Ok(()),
+        _ => Err(mirror_says(seen, side, state.as_str())),
+    }
 }
 
 /// What a side's mirror lacks.

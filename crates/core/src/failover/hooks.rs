@@ -72,7 +72,7 @@ pub fn follow(seen: &Observed, when: When, since: Timestamp, now: Timestamp) -> 
     for (index, hook) in of(seen, when).iter().enumerate() {
         let timeout = SignedDuration::from_secs(i64::from(hook.timeout_seconds));
         latest_start += timeout;
-        let name = names::hook_job(seen.name(), when.as_str(), index);
+        let name = names::hook_job(seen.name(), seen.uid(), when.as_str(), index);
         let title = format!(
             "Job {}/{name} (cluster {})",
             hook.namespace, seen.target.cluster
@@ -126,7 +126,7 @@ pub fn follow(seen: &Observed, when: When, since: Timestamp, now: Timestamp) -> 
 pub fn cut_off(seen: &Observed, when: When) -> Result<Vec<String>, String> {
     let mut passed_over = Vec::new();
     for (index, hook) in of(seen, when).iter().enumerate() {
-        let name = names::hook_job(seen.name(), when.as_str(), index);
+        let name = names::hook_job(seen.name(), seen.uid(), when.as_str(), index);
         let ended = seen
             .jobs
             .get(&name)

@@ -59,9 +59,7 @@ impl Journal {
         journal.status.observed_generation = journal.generation;
         if journal.status.state.is_none() {
             journal.begin(FailoverState::Pending);
-            if seen.source.cluster != seen.target.cluster && !seen.source.cluster.is_empty() {
-                journal.status.source_cluster = Some(seen.source.cluster.clone());
-            }
+            journal.status.source_cluster = active_cluster(seen);
         }
         journal
     }
@@ -87,6 +85,16 @@ impl Journal {
             .steps
             .last()
             .map_or(self.now, |s| s.start_time.0)
+    }
+
+    /// Whether the group was on the target already when the request was first seen.
+    pub fn began_at_target(&self) -> bool {
+        self.status.source_cluster.as_deref() == Some(self.target.as_str())
+    }
+
+    /// The reason of a condition, if it is there.
+    pub fn reason_of(&self, type_: &str) -> Option<&str> {
+        conditions::get(&self.status.conditions, type_).map(|c| c.reason.as_str())
     }
 
     /// When the budget ends; None before the lock was taken.
@@ -132,6 +140,14 @@ impl Journal {
     /// Leaves the current state, which did what it is for, and enters the next.
     pub fn enter(&mut self, next: FailoverState, because: &str) {
         self.status.rolled_back = None;
+        if self.state() == FailoverState::Blocked {
+            self.fact(
+                reason::BLOCKED,
+                Truth::False,
+                "WayIsClear",
+                &format!("It goes on: {because}."),
+            );
+        }
         self.finish_step(StepState::Done, because);
         self.notes.push(Note::normal(
             next.as_str(),
@@ -140,7 +156,15 @@ impl Journal {
         self.begin(next);
         if next == FailoverState::Completed {
             self.stamp_end();
-            let sentence = format!("The group runs on cluster {}.", self.target);
+            let sentence = if self.reason_of(reason::TARGET_RUNNING) == Some(reason::GROUP_STOPPED)
+            {
+                format!(
+                    "The group is on cluster {} and stays stopped, as its spec.desiredState says.",
+                    self.target
+                )
+            } else {
+                format!("The group runs on cluster {}.", self.target)
+            };
             self.status.message = Some(sentence.clone());
             self.fact(reason::COMPLETE, Truth::True, "Completed", &sentence);
             self.finish_step(StepState::Done, "");
@@ -173,6 +197,32 @@ impl Journal {
             .push(Note::warning("RollingBack", cause.message.clone()));
         self.begin(FailoverState::RollingBack);
         self.fact(reason::COMPLETE, Truth::False, cause.reason, &cause.message);
+        self.follow_abort(&cause);
+    }
+
+    fn follow_abort(&mut self, cause: &Cause) {
+        if cause.reason == reason::ABORTED {
+            self.fact(
+                reason::ABORTED,
+                Truth::True,
+                reason::ABORTED,
+                &cause.message,
+            );
+        }
+    }
+
+    /// `spec.abort` comes too late: says so once, as an event, and for as long as it holds.
+    pub fn ignore_abort(&mut self, sentence: &str) {
+        if self.reason_of(reason::ABORTED).is_none() {
+            self.notes
+                .push(Note::warning(reason::ABORT_IGNORED, sentence));
+        }
+        self.fact(
+            reason::ABORTED,
+            Truth::False,
+            reason::ABORT_IGNORED,
+            sentence,
+        );
     }
 
     /// The reason and message that the condition `Complete` holds: in `RollingBack` the cause.
@@ -215,6 +265,12 @@ impl Journal {
         self.status.rolled_back = rolled_back;
         self.status.message = Some(cause.message.clone());
         self.fact(reason::COMPLETE, Truth::False, cause.reason, &cause.message);
+        let how = match state {
+            FailoverState::Blocked => reason::BLOCKED,
+            _ => reason::FAILED,
+        };
+        self.fact(how, Truth::True, cause.reason, &cause.message);
+        self.follow_abort(cause);
     }
 
     /// Sets a condition.
@@ -294,6 +350,20 @@ impl Journal {
             .as_ref()
             .map(|start| self.now.as_second() - start.0.as_second());
     }
+}
+
+/// The cluster that has the group: the one that all its members name as their source. While they
+/// disagree it is the one that is left.
+fn active_cluster(seen: &Observed) -> Option<String> {
+    if seen.members.is_empty() || seen.source.cluster.is_empty() {
+        return None;
+    }
+    let side = if seen.all_flipped() {
+        &seen.target
+    } else {
+        &seen.source
+    };
+    Some(side.cluster.clone())
 }
 
 /// The API keeps whole seconds of a Time.

@@ -2,12 +2,13 @@
 //!
 //! The Lease outlives its holder: released, it has no `holderIdentity`; expired, `renewTime` plus
 //! `leaseDurationSeconds` is past, and another request may take it with a write that names the
-//! resourceVersion it read. All times are the manager's.
+//! resourceVersion it read. It belongs to the group and is collected with it; until then it keeps the
+//! record of who held it. All times are the manager's.
 
 use farshore_api::failover_request::LockStatus;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
 
 use super::observed::Observed;
 use super::step::{LockPurpose, Step};
@@ -101,12 +102,16 @@ pub fn renew(seen: &Observed, now: Timestamp) -> Step {
     )
 }
 
+/// How often our lock is renewed: at least three times before it would expire.
+pub fn renew_every(seen: &Observed) -> SignedDuration {
+    let lease = i64::from(seen.zone.spec.failover.lock_lease_seconds);
+    SignedDuration::from_secs(RENEW_SECONDS.min(lease / 3))
+}
+
 /// Renews our lock if its last renewal is long enough ago.
 pub fn renew_if_due(seen: &Observed, standing: &Standing, now: Timestamp) -> Option<Step> {
     match standing {
-        Standing::Ours { renewed, .. }
-            if *renewed + SignedDuration::from_secs(RENEW_SECONDS) <= now =>
-        {
+        Standing::Ours { renewed, .. } if *renewed + renew_every(seen) <= now => {
             Some(renew(seen, now))
         }
         _ => None,
@@ -134,7 +139,31 @@ fn write(seen: &Observed, purpose: LockPurpose, spec: LeaseSpec) -> Step {
             .lease
             .as_ref()
             .and_then(|l| l.metadata.resource_version.clone()),
+        owners: owners(seen),
         spec: Box::new(spec),
+    }
+}
+
+/// The group that the Lease goes with. After the end the group is not looked at, and the owner stays.
+fn owners(seen: &Observed) -> Vec<OwnerReference> {
+    let group = seen.group.as_ref();
+    let owned = group.and_then(|group| {
+        Some(OwnerReference {
+            api_version: format!("{}/{}", farshore_api::GROUP, farshore_api::VERSION),
+            kind: "ProtectionGroup".into(),
+            name: group.metadata.name.clone()?,
+            uid: group.metadata.uid.clone()?,
+            ..OwnerReference::default()
+        })
+    });
+    match owned {
+        Some(owner) => vec![owner],
+        None => {
+            let before = seen.lease.as_ref();
+            before
+                .and_then(|l| l.metadata.owner_references.clone())
+                .unwrap_or_default()
+        }
     }
 }
 

@@ -21,8 +21,10 @@
 //! - Before anything is stopped, the request just ends: `Failed`, or `Blocked` by another group.
 //! - Once the source may have been stopped and until the flip, it goes through `RollingBack`: the
 //!   source is started again, and that must end too, within [`ROLLBACK_LIMIT`].
-//! - From `PromotingTarget` on there is no way back: `Failed` with `resumable: true`, and a new
-//!   request to the same target continues.
+//! - From `PromotingTarget` on it only goes forward: `Failed` with `resumable: true`, and a new
+//!   request to the same target continues. One exception: when the budget ends in `PromotingTarget`,
+//!   the disks of the target do not let it be promoted, and it was seen that nothing was promoted or
+//!   started there ([`stages::may_return`]), the roles go back and `RollingBack` starts the source.
 //!
 //! Four rules keep this true whatever dies on the way:
 //!
@@ -71,6 +73,9 @@ pub use step::{Decision, LockPurpose, Step};
 
 /// Time for a rollback to be observed, after which the request fails and says so.
 pub const ROLLBACK_LIMIT: Duration = Duration::from_secs(60);
+/// Time for what is in the way before anything is stopped to go away: the lock keeps others waiting,
+/// and the group cannot be changed. A resync that runs has the whole budget.
+pub const PREFLIGHT_LIMIT: Duration = Duration::from_secs(60);
 /// How often an active failover looks again when no change woke it.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// How often a request that waits for the lock looks again.
@@ -167,6 +172,16 @@ fn take_the_lock(
             journal.enter(FailoverState::Validating, "the lock is taken");
             keep_the_lock(seen, standing, journal, now)
         }
+        Standing::Held { holder, .. } if journal.began_at_target() => {
+            let cause = preflight::overtaken(seen, Some(&seen.holder_name(holder)));
+            journal.end(FailoverState::Failed, cause, None, None);
+            Err(Box::new(journal.close(vec![], Some(Duration::ZERO))))
+        }
+        _ if journal.began_at_target() && !seen.all_flipped() => {
+            let cause = preflight::overtaken(seen, None);
+            journal.end(FailoverState::Failed, cause, None, None);
+            Err(Box::new(after_the_end(seen, standing, journal, now)))
+        }
         Standing::Held { holder, until } => {
             journal.not_locked(&lock::held_sentence(seen, holder, *until));
             Err(Box::new(journal.close(vec![], Some(LOCK_AGAIN))))
@@ -192,6 +207,13 @@ fn keep_the_lock(
 ) -> Result<Journal, Box<Decision>> {
     let step = match standing {
         Standing::Ours { expired: false, .. } => return Ok(journal),
+        // The lock went with its group: it is not taken again for nothing.
+        Standing::Free if seen.group.is_none() => {
+            let cause = stages::group_is_gone(seen, journal.state());
+            journal.end(FailoverState::Failed, cause, Some(false), None);
+            vms::refresh(seen, &mut journal, now);
+            return Err(Box::new(journal.close(vec![], Some(Duration::ZERO))));
+        }
         Standing::Ours { expired: true, .. } => lock::renew(seen, now),
         Standing::Free => lock::take(seen, now),
         Standing::Held { holder, .. } | Standing::Expired { holder } => {

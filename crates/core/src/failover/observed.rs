@@ -152,6 +152,11 @@ impl Observed {
         member.spec.source_cluster == self.target.cluster
     }
 
+    /// Whether every member's role is on the target.
+    pub fn all_flipped(&self) -> bool {
+        !self.members.is_empty() && self.members.iter().all(|m| self.flipped(m))
+    }
+
     /// Whether any member's role is on the target.
     pub fn any_flipped(&self) -> bool {
         self.members.iter().any(|m| self.flipped(m))

@@ -1,6 +1,9 @@
 //! What must hold before anything is stopped. A planned failover needs both sides and equal disks.
 
-use farshore_api::conditions::failover as reason;
+use farshore_api::conditions::group as group_condition;
+use farshore_api::conditions::{failover as reason, request as condition};
+use farshore_api::drbd::{ConnectionState, ReplicationState};
+use farshore_api::drbd_resource::DRBDVolumeStatusEntry;
 use farshore_api::failover_request::FailoverType;
 use farshore_api::protection_group::{CurrentState, DesiredState};
 use farshore_api::protection_request::ProtectionPhase;
@@ -9,7 +12,7 @@ use super::evidence::{is_primary, mirror_gap, out_of_sync, reports};
 use super::journal::Cause;
 use super::observed::Side;
 use super::scene::{Member, Scene};
-use crate::{Seen, words};
+use crate::{Seen, conditions, words};
 
 /// Something that may heal by itself or by a person: the failover waits for it within its budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub fn input_error(seen: &Scene) -> Option<Cause> {
         return Some(Cause::new(reason::UNKNOWN_CLUSTER, message));
     }
     if spec.failover_type == FailoverType::Unplanned {
-        let message = "Unplanned failover is not supported yet. Nothing was changed. If both clusters answer, create a FailoverRequest with failoverType: planned.";
+        let message = "Unplanned failover is not supported. Nothing was changed. If both clusters answer, create a FailoverRequest with failoverType: planned.";
         return Some(Cause::new(reason::NOT_SUPPORTED, message));
     }
     if spec.abort {
@@ -64,9 +67,7 @@ pub fn input_error(seen: &Scene) -> Option<Cause> {
 /// way does not count: members split between the clusters, or flipped but not running, go on.
 pub fn already_active(seen: &Scene) -> Option<Cause> {
     let group = seen.group.as_ref()?;
-    let all_flipped = !seen.members.is_empty()
-        && seen.unresolved.is_empty()
-        && seen.members.iter().all(|m| seen.flipped(m));
+    let all_flipped = seen.unresolved.is_empty() && seen.all_flipped();
     let mirror = seen.target.mirror.present()?;
     let stopped_on_purpose = group.spec.desired_state == DesiredState::Stopped
         && mirror.spec.desired_state == DesiredState::Stopped
@@ -76,14 +77,31 @@ pub fn already_active(seen: &Scene) -> Option<Cause> {
             .all(|m| is_primary(&seen.target, &m.vm()).is_ok());
     let at_rest =
         reports(mirror, DesiredState::Running, CurrentState::Running) || stopped_on_purpose;
-    (all_flipped && at_rest).then(|| {
-        let message = format!(
-            "spec.targetCluster {:?} is already the active cluster of ProtectionGroup {}",
-            seen.target.cluster,
-            seen.group_name()
-        );
-        Cause::new(reason::ALREADY_ACTIVE, message)
-    })
+    (all_flipped && at_rest).then(|| Cause::new(reason::ALREADY_ACTIVE, active_sentence(seen)))
+}
+
+/// The group was on the target when this request was first seen, and another request moves it away,
+/// or has. To wait for that one and then undo it is nothing that anybody asked for.
+pub fn overtaken(seen: &Scene, by: Option<&str>) -> Cause {
+    let (by, when) = match by {
+        Some(by) => (format!("{by} has its lock now"), "when that one has ended"),
+        None => ("another request has moved it since".into(), "now"),
+    };
+    let message = format!(
+        "{} when this request was made, and {by}. This request ends and does nothing; if the group shall be on cluster {1} after that, create a new one {when}. Look with: kubectl get failoverrequest -n {2}",
+        active_sentence(seen).replacen(" is already ", " was already ", 1),
+        seen.target.cluster,
+        seen.namespace()
+    );
+    Cause::new(reason::ALREADY_ACTIVE, message)
+}
+
+fn active_sentence(seen: &Scene) -> String {
+    format!(
+        "spec.targetCluster {:?} is already the active cluster of ProtectionGroup {}",
+        seen.target.cluster,
+        seen.group_name()
+    )
 }
 
 /// The first thing in the way of a failover that has stopped nothing yet.
@@ -93,6 +111,22 @@ pub fn obstacle(seen: &Scene) -> Option<Obstacle> {
         .or_else(|| mirrored(seen))
         .or_else(|| standby_ready(seen))
         .or_else(|| in_sync(seen))
+}
+
+/// Whether disks are being made equal now: that ends by itself, and may take the whole budget.
+pub fn resync_runs(seen: &Scene) -> bool {
+    let sides = [&seen.source, &seen.target];
+    let mut resources = seen
+        .cast
+        .iter()
+        .flat_map(|m| sides.map(|side| side.resource(&m.vm)))
+        .filter_map(|r| r.present().and_then(|r| r.status.as_ref()));
+    let syncs = |s: &DRBDVolumeStatusEntry| {
+        use ReplicationState::{Established, Off};
+        s.connection_state == ConnectionState::Connected
+            && !matches!(s.replication_state, Established | Off)
+    };
+    resources.any(|s| s.volumes.iter().any(syncs))
 }
 
 /// Both clusters answer.
@@ -135,7 +169,11 @@ fn protected(seen: &Scene) -> Option<Obstacle> {
                 Some(phase) => phase.as_str(),
                 None => "without phase",
             };
-            bad.push(format!("ProtectionRequest {name} ({phase})"));
+            let conditions = member.status.as_ref().map_or(&[][..], |s| &s.conditions);
+            let why = conditions::get(conditions, condition::PROTECTED)
+                .filter(|c| c.status != "True" && c.reason != phase)
+                .map_or(String::new(), |c| format!(", {}", c.reason));
+            bad.push(format!("ProtectionRequest {name} ({phase}{why})"));
         }
     }
     if seen.members.is_empty() && bad.is_empty() {
@@ -148,15 +186,47 @@ fn protected(seen: &Scene) -> Option<Obstacle> {
     })
 }
 
+/// A VM of the failover that is not protected as it was when validation was over: its request is
+/// gone or going, or it has got a disk that is not replicated. Unequal disks are not asked for here.
+pub fn protection_lost(seen: &Scene) -> Option<String> {
+    let lost = |member: &Member| {
+        let Some(request) = member.request else {
+            return Some("has no ProtectionRequest in the group any more");
+        };
+        if request.metadata.deletion_timestamp.is_some() {
+            return Some("is being unprotected");
+        }
+        let status = request.status.as_ref();
+        let protected =
+            status.and_then(|s| conditions::get(&s.conditions, condition::PROTECTED))?;
+        (protected.status == "False" && protected.reason == condition::UNREPLICATED_VOLUME)
+            .then_some("has a disk that is not replicated")
+    };
+    let bad: Vec<String> = seen
+        .cast
+        .iter()
+        .filter_map(|m| Some(format!("VM {} {}", m.vm, lost(m)?)))
+        .collect();
+    (!bad.is_empty()).then(|| words::list(&bad))
+}
+
 /// Both clusters have the mirror of the group, and it names every member.
 fn mirrored(seen: &Scene) -> Option<Obstacle> {
     let bad: Vec<String> = [&seen.source, &seen.target]
         .into_iter()
         .filter_map(|side| mirror_gap(seen, side))
         .collect();
+    // A member that another group has is in no mirror: the group itself knows why.
+    let group = seen.group.as_ref().and_then(|g| g.status.as_ref());
+    let own = group
+        .and_then(|s| conditions::get(&s.conditions, group_condition::MEMBERS_PROTECTED))
+        .filter(|c| c.status == "False")
+        .map_or_else(String::new, |c| {
+            format!(" ({} says: {})", seen.group_title(), c.message)
+        });
     (!bad.is_empty()).then(|| Obstacle {
         reason: reason::MIRROR_NOT_READY,
-        fact: bad.join(" and "),
+        fact: format!("{}{own}", bad.join(" and ")),
         command: format!(
             "kubectl get protectiongroup -n {} {} -o yaml",
             seen.namespace(),

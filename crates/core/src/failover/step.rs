@@ -6,6 +6,7 @@ use farshore_api::failover_request::FailoverRequestStatus;
 use farshore_api::protection_group::DesiredState;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Serialize;
 
 use crate::Note;
@@ -27,6 +28,8 @@ pub enum Step {
     WriteLock {
         purpose: LockPurpose,
         resource_version: Option<String>,
+        /// The group: the Lease goes with it.
+        owners: Vec<OwnerReference>,
         spec: Box<LeaseSpec>,
     },
     /// Creates a hook's Job on the target.
@@ -50,13 +53,12 @@ pub enum Step {
         removed: Vec<String>,
         resource_version: Option<String>,
     },
-    /// The role flip of one member: its `sourceCluster` becomes the target.
+    /// The role flip of one member: its `sourceCluster` becomes the target, or the source again when
+    /// the target could not be promoted.
     Flip {
         protection_request: String,
         to: String,
     },
-    /// The hub's group was stopped; after a failover it runs.
-    RunHubGroup,
 }
 
 /// Why the Lease is written.

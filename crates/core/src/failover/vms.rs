@@ -18,6 +18,8 @@ use super::scene::Scene;
 
 /// A VM by namespace and name.
 type Key<'a> = (&'a str, &'a str);
+/// What a mirror tells of a VM: its state, and why it is not as wanted.
+type Told<'a> = (CurrentState, Option<&'a str>);
 
 /// Brings `vmStatuses` up to date.
 pub fn refresh(seen: &Scene, journal: &mut Journal, now: Timestamp) {
@@ -43,7 +45,7 @@ pub fn refresh(seen: &Scene, journal: &mut Journal, now: Timestamp) {
             _ => look.during(vm, state, done),
         };
         let stopping = phase == Phase::Stopping;
-        let arrived = phase == Phase::Running && state.is_past_flip();
+        let arrived = state.is_past_flip() && phase == look.end();
         FailoverVmStatus {
             vm_name: vm.name.clone(),
             vm_namespace: vm.namespace.clone(),
@@ -64,11 +66,26 @@ pub fn refresh(seen: &Scene, journal: &mut Journal, now: Timestamp) {
 /// The states of all VMs on both sides.
 struct Look<'a> {
     seen: &'a Scene<'a>,
-    source: BTreeMap<Key<'a>, CurrentState>,
-    target: BTreeMap<Key<'a>, CurrentState>,
+    source: BTreeMap<Key<'a>, Told<'a>>,
+    target: BTreeMap<Key<'a>, Told<'a>>,
 }
 
 impl Look<'_> {
+    /// Whether the group shall be stopped: its VMs are promoted and not started.
+    fn stays_stopped(&self) -> bool {
+        let group = self.seen.group.as_ref();
+        group.is_some_and(|g| g.spec.desired_state == DesiredState::Stopped)
+    }
+
+    /// The phase in which a VM has arrived on the target.
+    fn end(&self) -> Phase {
+        if self.stays_stopped() {
+            Phase::Promoted
+        } else {
+            Phase::Running
+        }
+    }
+
     fn during(&self, vm: &VmRef, state: State, done: bool) -> (Phase, Option<String>) {
         let (source, target) = (&self.seen.source, &self.seen.target);
         match state {
@@ -76,7 +93,7 @@ impl Look<'_> {
                 (Phase::Pending, None)
             }
             State::StoppingOnSource => match state_of(&self.source, source, vm) {
-                Some(CurrentState::Stopped) => (Phase::Stopped, None),
+                Some((CurrentState::Stopped, _)) => (Phase::Stopped, None),
                 other => (Phase::Stopping, said(other, source)),
             },
             State::RemovingTaints => (Phase::Stopped, None),
@@ -88,10 +105,16 @@ impl Look<'_> {
                 }
             },
             // Once it was seen running on the target, the failover of this VM is done.
-            _ if state.is_past_flip() && done => (Phase::Running, None),
+            _ if state.is_past_flip() && done => (self.end(), None),
+            State::StartingOnTarget | State::RunningPostHooks | State::Completed
+                if self.stays_stopped() =>
+            {
+                let message = "stays stopped, as desiredState of the group says";
+                (Phase::Promoted, Some(message.into()))
+            }
             State::StartingOnTarget | State::RunningPostHooks | State::Completed => {
                 match state_of(&self.target, target, vm) {
-                    Some(CurrentState::Running) => (Phase::Running, None),
+                    Some((CurrentState::Running, _)) => (Phase::Running, None),
                     other => (Phase::Starting, said(other, target)),
                 }
             }
@@ -104,7 +127,7 @@ impl Look<'_> {
         let source = &self.seen.source;
         let state = state_of(&self.source, source, vm);
         match state {
-            Some(CurrentState::Running) => (Phase::Running, said(state, source)),
+            Some((CurrentState::Running, _)) => (Phase::Running, said(state, source)),
             other => (Phase::Starting, said(other, source)),
         }
     }
@@ -121,41 +144,53 @@ impl Look<'_> {
         let state = state_of(&self.target, target, vm);
         match phase {
             Phase::Pending | Phase::Running => (phase, message),
-            _ if state == Some(CurrentState::Running) => (Phase::Running, said(state, target)),
+            Phase::Promoted if self.stays_stopped() => (phase, message),
+            _ if matches!(state, Some((CurrentState::Running, _))) => {
+                (Phase::Running, said(state, target))
+            }
             _ => (Phase::Failed, message),
         }
     }
 }
 
-/// State of each VM as this side's mirror reports it.
-fn states(side: &Side) -> BTreeMap<Key<'_>, CurrentState> {
+/// Each VM as this side's mirror reports it.
+fn states(side: &Side) -> BTreeMap<Key<'_>, Told<'_>> {
     let status = side.mirror.present().and_then(|m| m.status.as_ref());
     let vms = status.map(|s| s.vms.as_slice()).unwrap_or_default();
     vms.iter()
-        .map(|vm| ((vm.namespace.as_str(), vm.name.as_str()), vm.state))
+        .map(|vm| {
+            let told = (vm.state, vm.message.as_deref());
+            ((vm.namespace.as_str(), vm.name.as_str()), told)
+        })
         .collect()
 }
 
-/// State of a VM; where the mirror does not name it, only what holds for all.
-fn state_of(states: &BTreeMap<Key, CurrentState>, side: &Side, vm: &VmRef) -> Option<CurrentState> {
-    if let Some(state) = states.get(&key(vm)) {
-        return Some(*state);
+/// What is told of a VM; where its status does not name it, what holds for all members.
+fn state_of<'a>(states: &BTreeMap<Key, Told<'a>>, side: &Side, vm: &VmRef) -> Option<Told<'a>> {
+    if let Some(told) = states.get(&key(vm)) {
+        return Some(*told);
     }
     let mirror = side.mirror.present()?;
+    let mut members = mirror.spec.members.iter();
+    if !members.any(|m| m.vm_ref.as_ref() == Some(vm)) {
+        return None;
+    }
     let told = [
         (DesiredState::Stopped, CurrentState::Stopped),
         (DesiredState::Running, CurrentState::Running),
     ];
     told.into_iter()
         .find(|(desired, state)| evidence::reports(mirror, *desired, *state))
-        .map(|(_, state)| state)
+        .map(|(_, state)| (state, None))
 }
 
 fn key(vm: &VmRef) -> Key<'_> {
     (&vm.namespace, &vm.name)
 }
 
-fn said(state: Option<CurrentState>, side: &Side) -> Option<String> {
-    let state = state.map_or("not known", CurrentState::as_str);
-    Some(format!("is {state} on cluster {}", side.cluster))
+fn said(told: Option<Told>, side: &Side) -> Option<String> {
+    let state = told.map_or("not known", |(state, _)| state.as_str());
+    let why = told.and_then(|(_, why)| why);
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    Some(format!("is {state} on cluster {}{why}", side.cluster))
 }

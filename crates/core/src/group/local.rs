@@ -70,11 +70,47 @@ pub struct Instance {
     pub since: Option<Timestamp>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Why it does not run or is not ready, in KubeVirt's words, as [`complaint`] finds them.
+    pub message: Option<String>,
 }
 
 impl Instance {
     fn runs(&self) -> bool {
         self.phase == "Running" && !self.deleting
+    }
+}
+
+/// What KubeVirt says is wrong with a VirtualMachine or its instance: the first of its conditions
+/// that tells of a failure with a message.
+pub fn complaint(object: &Value) -> Option<String> {
+    /// Each with the status that means trouble; what lies nearest to the cause first.
+    const TROUBLES: [(&str, &str); 4] = [
+        ("Failure", "True"),
+        ("PodScheduled", "False"),
+        ("Synchronized", "False"),
+        ("Ready", "False"),
+    ];
+    let all = object.pointer("/status/conditions")?.as_array()?;
+    TROUBLES.iter().find_map(|(type_, status)| {
+        // That a VM has no instance is seen, and no reason.
+        let found = all.iter().find(|c| {
+            c["type"] == *type_ && c["status"] == *status && c["reason"] != "VMINotExists"
+        })?;
+        let message = found["message"].as_str().unwrap_or_default().trim();
+        let text = match found["reason"].as_str().unwrap_or_default() {
+            "" => message.to_string(),
+            reason if message.is_empty() => reason.to_string(),
+            reason => format!("{reason}: {message}"),
+        };
+        (!message.is_empty()).then_some(text)
+    })
+}
+
+/// A fact, and what KubeVirt says about it.
+fn with_words(fact: String, words: Option<&str>) -> String {
+    match words {
+        Some(words) => format!("{fact} ({})", words.trim_end_matches('.')),
+        None => fact,
     }
 }
 
@@ -230,9 +266,10 @@ fn start_one(
         return Err(missing(seen, member));
     };
     if let Some(instance) = &member.instance {
+        let words = instance.message.as_deref();
         return match (instance.runs(), instance.ready) {
             (true, Some(false)) => Err(wait(
-                "its instance runs and is not Ready".into(),
+                with_words("its instance runs and is not Ready".into(), words),
                 "The next wave starts when it is",
                 look,
             )),
@@ -243,7 +280,7 @@ fn start_one(
                 look,
             )),
             (false, _) => Err(wait(
-                format!("its instance is {}", instance.phase),
+                with_words(format!("its instance is {}", instance.phase), words),
                 "KubeVirt brings it up",
                 look,
             )),
@@ -251,7 +288,10 @@ fn start_one(
     }
     if !vm::is_halted(object) && object.pointer("/spec/runStrategy") != Some(&json!("Manual")) {
         return Err(wait(
-            "it shall run and KubeVirt has not made an instance of it".into(),
+            with_words(
+                "it shall run and KubeVirt has not made an instance of it".into(),
+                complaint(object).as_deref(),
+            ),
             "KubeVirt makes one",
             look,
         ));

@@ -260,7 +260,6 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
             seen.resource.spec.cluster, seen.cluster
         );
         conclude(
-            seen,
             &mut status,
             &mut decision,
             condition::NODE_BOUND,
@@ -276,7 +275,6 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     }
     let (node, bound) = node::bind(seen, &mut decision);
     conclude(
-        seen,
         &mut status,
         &mut decision,
         condition::NODE_BOUND,
@@ -301,7 +299,6 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
         decision.requeue = Some(SETTLED);
     }
     conclude(
-        seen,
         &mut status,
         &mut decision,
         condition::BACKING_READY,
@@ -309,7 +306,6 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
         now,
     );
     conclude(
-        seen,
         &mut status,
         &mut decision,
         condition::METADATA_READY,
@@ -452,7 +448,6 @@ fn clean_up(seen: &Observed) -> Decision {
 
 /// Sets a condition and notes when something became wrong.
 fn conclude(
-    seen: &Observed,
     status: &mut PlacementStatus,
     decision: &mut Decision,
     type_: &str,
@@ -471,14 +466,15 @@ fn conclude(
             .notes
             .push(Note::warning(verdict.reason, verdict.message.clone()));
     }
-    let generation = seen.resource.metadata.generation;
+    // No observedGeneration: placement looks at nothing that a flip of the role changes, and would
+    // otherwise write its status again with every flip.
     conditions::set(
         &mut status.conditions,
         type_,
         verdict.truth,
         verdict.reason,
         verdict.message,
-        generation,
+        None,
         now,
     );
 }

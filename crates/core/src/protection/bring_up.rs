@@ -265,7 +265,7 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, done: bool, ma
         decision.status.phase = Some(ProtectionPhase::Syncing);
     }
     if done && !creating {
-        return super::settled::is_protected(scene, decision);
+        return super::settled::in_sync(scene, decision);
     }
     let told = waiting_to_protect(scene, decision, health, machine);
     let reason = if s.is_none() || t.is_none() {

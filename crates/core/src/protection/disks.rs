@@ -116,6 +116,37 @@ pub fn is_swapped_in_part(vm: &Value, replicated: &[ProtectedVolume]) -> bool {
     })
 }
 
+/// The disks of a VM that nothing copies, each as a clause: volumes on a claim that is not the
+/// replicated disk of that name. `instance` is the running VM: a disk may be plugged into it alone.
+pub fn unreplicated(
+    vm: &Value,
+    instance: Option<&Value>,
+    replicated: &[ProtectedVolume],
+) -> Vec<String> {
+    let plugged = instance
+        .and_then(|i| i.pointer("/spec/volumes"))
+        .and_then(Value::as_array);
+    let mut told = BTreeMap::new();
+    let running = vm::volumes_of(plugged.map_or(&[], Vec::as_slice));
+    for volume in vm::volumes(vm).into_iter().chain(running) {
+        let clause = match &volume.source {
+            Source::Other(_) => continue,
+            Source::Hotplugged => format!("volume {} (hotplugged)", volume.name),
+            Source::Claim(claim) => {
+                let copied = replicated
+                    .iter()
+                    .any(|r| r.name == volume.name && names::frontend_pvc(&r.pvc) == *claim);
+                if copied {
+                    continue;
+                }
+                format!("volume {} (PersistentVolumeClaim {claim})", volume.name)
+            }
+        };
+        told.entry(volume.name).or_insert(clause);
+    }
+    told.into_values().collect()
+}
+
 /// Moves the VM onto its replicated disks and pins it to their node.
 pub fn swap(vm: &mut Value, replicated: &[ProtectedVolume], node: &str) {
     let mut kept = originals(vm).unwrap_or_default();
@@ -444,6 +475,39 @@ mod tests {
         assert_eq!(vm, once, "a second swap changes nothing");
         restore(&mut vm);
         assert_eq!(vm, before);
+    }
+
+    #[test]
+    fn every_kind_of_disk_that_nothing_copies_is_named_once() {
+        let mut vm = machine();
+        swap(&mut vm, &replicated(), "n1");
+        assert_eq!(unreplicated(&vm, None, &replicated()), [""; 0]);
+        let volumes = vm
+            .pointer_mut("/spec/template/spec/volumes")
+            .and_then(Value::as_array_mut)
+            .unwrap();
+        volumes.push(json!({"name": "new", "dataVolume": {"name": "fresh"}}));
+        volumes.push(json!({"name": "scratch", "emptyDisk": {"capacity": "1Gi"}}));
+        volumes.push(
+            json!({"name": "other", "persistentVolumeClaim": {"claimName": "db01-root-drbd"}}),
+        );
+        let mut running = volumes.clone();
+        running.push(json!({"name": "hot", "persistentVolumeClaim": {"claimName": "h", "hotpluggable": true}}));
+        let instance = json!({"spec": {"volumes": running}});
+        assert_eq!(
+            unreplicated(&vm, Some(&instance), &replicated()),
+            [
+                "volume hot (hotplugged)",
+                "volume new (PersistentVolumeClaim fresh)",
+                "volume other (PersistentVolumeClaim db01-root-drbd)",
+            ]
+        );
+        restore(&mut vm);
+        assert_eq!(
+            unreplicated(&vm, None, &replicated()).len(),
+            4,
+            "its own disks are not the replicated ones"
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod resource;
 pub mod roles;
 mod scene;
 mod settled;
+mod standby;
 #[cfg(test)]
 mod tests;
 mod unprotect;
@@ -270,6 +271,15 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     if deleting && old.volumes.is_empty() {
         // Nothing was created: ports come first.
         decision.status.phase = Some(ProtectionPhase::Unprotecting);
+        conditions::set(
+            &mut decision.status.conditions,
+            condition::PROTECTED,
+            Truth::False,
+            "Unprotecting",
+            "this request goes before anything was made for it",
+            seen.request.metadata.generation,
+            now,
+        );
         decision.steps.push(Step::RemoveFinalizer);
     } else if let Some(phase) = old.phase {
         match Scene::new(seen, now) {
@@ -324,9 +334,27 @@ pub fn has_finalizer(request: &ProtectionRequest) -> bool {
         .any(|f| f == finalizers::UNPROTECT)
 }
 
-/// Tells of a new phase, once.
+/// Tells of a new phase, and of disks that nothing copies, once.
 fn note_phase(old: &ProtectionRequestStatus, decision: &mut Decision) {
+    let added = |s: &ProtectionRequestStatus| {
+        conditions::get(&s.conditions, condition::PROTECTED)
+            .is_some_and(|c| c.reason == condition::UNREPLICATED_VOLUME)
+    };
+    let came = added(&decision.status) && !added(old);
+    let grown = |s: &ProtectionRequestStatus| {
+        conditions::get(&s.conditions, condition::RESIZE_IGNORED).is_some()
+    };
+    if grown(&decision.status) && !grown(old) {
+        let message = condition_message(decision, condition::RESIZE_IGNORED);
+        let note = Note::warning(condition::RESIZE_IGNORED, message);
+        decision.notes.push(note);
+    }
     let Some(phase) = decision.status.phase.filter(|p| old.phase != Some(*p)) else {
+        if came {
+            let message = condition_message(decision, condition::PROTECTED);
+            let note = Note::warning(condition::UNREPLICATED_VOLUME, message);
+            decision.notes.push(note);
+        }
         return;
     };
     let from = old.phase.map_or("new", ProtectionPhase::as_str);
@@ -342,9 +370,14 @@ fn note_phase(old: &ProtectionRequestStatus, decision: &mut Decision) {
         if why.is_empty() { "" } else { ": " }
     );
     let warning = matches!(phase, ProtectionPhase::Failed | ProtectionPhase::Degraded);
+    let reason = if came {
+        condition::UNREPLICATED_VOLUME
+    } else {
+        phase.as_str()
+    };
     decision.notes.push(Note {
         warning,
-        reason: phase.as_str().into(),
+        reason: reason.into(),
         message,
     });
 }

@@ -44,6 +44,19 @@ impl<'a> Scene<'a> {
             .status
             .as_ref()
             .is_some_and(|s| !s.volumes.is_empty());
+        let request = seen.request.metadata.name.as_deref().unwrap_or_default();
+        if !names::fits_label(request) {
+            return Err(Unfit {
+                reason: condition::NAME_TOO_LONG,
+                message: format!(
+                    "the name of this ProtectionRequest has {} characters and may have {}: it is the value of the label {} on everything that protection makes. Nothing was changed; delete this request and create it anew with a shorter name",
+                    request.len(),
+                    names::LABEL_LIMIT,
+                    labels::PROTECTION_REQUEST
+                ),
+                refused: true,
+            });
+        }
         let Some(zone) = &seen.zone else {
             return Err(Unfit {
                 reason: condition::ZONE_NOT_VALIDATED,
@@ -85,7 +98,7 @@ impl<'a> Scene<'a> {
             now,
             zone,
             zone_name,
-            request: seen.request.metadata.name.as_deref().unwrap_or_default(),
+            request,
             resource: names::drbd_resource(&seen.zone_namespace_uid, &vm),
             vm,
             source,
@@ -154,15 +167,15 @@ impl<'a> Scene<'a> {
         self.set(decision, type_, truth, reason, message);
     }
 
+    /// Namespace of the request.
+    pub fn namespace(&self) -> &'a str {
+        let namespace = &self.seen.request.metadata.namespace;
+        namespace.as_deref().unwrap_or_default()
+    }
+
     /// Command that shows this request.
     pub fn look(&self) -> String {
-        let namespace = self
-            .seen
-            .request
-            .metadata
-            .namespace
-            .as_deref()
-            .unwrap_or_default();
+        let namespace = self.namespace();
         format!(
             "kubectl -n {namespace} describe protectionrequest {}",
             self.request
@@ -213,6 +226,18 @@ impl Unfit {
         };
         let generation = seen.request.metadata.generation;
         let all = &mut decision.status.conditions;
+        if seen.request.metadata.deletion_timestamp.is_some() {
+            let message = format!("the removal of this request stands still: {}", self.message);
+            conditions::set(
+                all,
+                condition::UNPROTECTED,
+                Truth::False,
+                self.reason,
+                message,
+                generation,
+                now,
+            );
+        }
         conditions::set(
             all,
             condition::VALIDATED,
@@ -222,17 +247,43 @@ impl Unfit {
             generation,
             now,
         );
-        let early = matches!(
-            phase,
-            ProtectionPhase::Pending | ProtectionPhase::Validating
-        );
-        // Even a request that is refused at once is seen to pass through Validating.
-        if self.refused && early {
-            decision.status.phase = Some(match phase {
-                ProtectionPhase::Pending => ProtectionPhase::Validating,
-                _ => ProtectionPhase::Failed,
-            });
-        }
+        // Even a request that is refused at once is seen to pass through Validating; one that only
+        // waits has not failed.
+        decision.status.phase = Some(match phase {
+            ProtectionPhase::Pending if self.refused => ProtectionPhase::Validating,
+            ProtectionPhase::Validating if self.refused => ProtectionPhase::Failed,
+            ProtectionPhase::Failed if !self.refused => ProtectionPhase::Validating,
+            phase => phase,
+        });
+        not_protected(decision, generation, now);
         decision.requeue = Some(if self.refused { SETTLED } else { WAITING });
     }
+}
+
+/// Says that a request of which nothing is created yet protects nothing, in the words of its phase.
+pub(crate) fn not_protected(decision: &mut Decision, generation: Option<i64>, now: Timestamp) {
+    let (reason, message) = match decision.status.phase {
+        Some(ProtectionPhase::Pending | ProtectionPhase::Validating) => (
+            "Validating",
+            "it has not been checked yet whether the VM can be protected; the condition Validated says why",
+        ),
+        Some(ProtectionPhase::Failed) => (
+            "ValidationFailed",
+            "the VM cannot be protected like this; the condition Validated says why",
+        ),
+        Some(ProtectionPhase::CreatingDRBD) => (
+            "InProgress",
+            "its disks are about to be replicated; the condition DRBDCreated says how far that is",
+        ),
+        _ => return,
+    };
+    conditions::set(
+        &mut decision.status.conditions,
+        condition::PROTECTED,
+        Truth::False,
+        reason,
+        message,
+        generation,
+        now,
+    );
 }

@@ -4,23 +4,26 @@
 use farshore_api::conditions::request as condition;
 use farshore_api::drbd::Role;
 use farshore_api::protection_request::ProtectionPhase;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::health::{self, Health};
+use super::health::{self, Health, Trouble};
 use super::resource::Which;
 use super::scene::Scene;
-use super::{Decision, MOVING, SETTLED, Step, WAITING, disks, resource, roles};
+use super::{Decision, MOVING, SETTLED, Step, WAITING, disks, resource, roles, standby};
 use crate::conditions::{self, Truth};
-use crate::vm;
-use crate::words::Wait;
+use crate::words::{self, Wait};
+use crate::{Seen, quantity};
+
+/// How long a flip may take before its wait is told step by step. A flip that goes on as it should
+/// is over before, and costs two writes of the status: one before any role is touched, one after.
+const BRISK: SignedDuration = SignedDuration::from_secs(10);
 
 pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
     decision.requeue = Some(MOVING);
-    let epoch = decision.status.role_epoch.unwrap_or(roles::FIRST_EPOCH);
-    if decision.status.target_cluster.as_deref() == Some(scene.source) {
-        return flip(scene, decision, epoch + 1);
-    }
+    let old = decision.status.role_epoch.unwrap_or(roles::FIRST_EPOCH);
+    let flips = decision.status.target_cluster.as_deref() == Some(scene.source);
+    let epoch = if flips { old + 1 } else { old };
     decision.status.target_cluster = Some(scene.target.into());
     let health = health::of(
         &decision.status.volumes,
@@ -28,30 +31,20 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
         (scene.target, scene.t),
         epoch,
     );
-    replace_target(scene, decision, epoch);
-    decision.steps.extend(resource::changes(scene, epoch));
-    decision.steps.extend(resource::reports(scene, &health));
-    keep_standby(scene, decision, epoch);
+    if flips {
+        // A new epoch begins. It is written before any role is touched.
+        decision.status.role_epoch = Some(epoch);
+        decision.status.phase = Some(ProtectionPhase::FailingOver);
+        standby::still_in_step(scene, decision);
+    } else {
+        replace_target(scene, decision, epoch);
+        decision.steps.extend(resource::changes(scene, epoch));
+        decision.steps.extend(resource::reports(scene, &health));
+        standby::keep(scene, decision, epoch);
+        tell_resize(scene, decision);
+    }
     progress(scene, decision, &health);
     phase(scene, decision, &health, epoch);
-}
-
-/// The source has changed: a new epoch begins. It is written before any role is touched.
-fn flip(scene: &Scene, decision: &mut Decision, epoch: i64) {
-    decision.status.role_epoch = Some(epoch);
-    decision.status.target_cluster = Some(scene.target.into());
-    decision.status.phase = Some(ProtectionPhase::FailingOver);
-    let message = format!(
-        "spec.sourceCluster names {} now: {} gives way at role epoch {epoch}, then {} becomes Primary",
-        scene.source, scene.target, scene.source
-    );
-    scene.set(
-        decision,
-        condition::PROTECTED,
-        Truth::False,
-        "FailingOver",
-        message,
-    );
 }
 
 /// A standby side whose DRBDResource is gone is made anew; the source's never is: its data would be
@@ -77,109 +70,47 @@ fn replace_target(scene: &Scene, decision: &mut Decision, epoch: i64) {
     }
 }
 
-/// Keeps the VM of the standby side in step with the source's. It is written only while it cannot
-/// run: roles are settled and it is halted without an instance.
-fn keep_standby(scene: &Scene, decision: &mut Decision, epoch: i64) {
-    if scene.s.vm.is_absent() {
-        let message = format!(
-            "VirtualMachine {} is gone from cluster {}; its standby on {} is kept as it is. Create it again from its disks, or delete this request",
-            scene.vm, scene.source, scene.target
-        );
-        return scene.set(
-            decision,
-            condition::STANDBY_IN_STEP,
-            Truth::False,
-            condition::VM_NOT_FOUND,
-            message,
-        );
-    }
-    let settled = roles::seen(&scene.s.resource, Role::Primary, epoch)
-        && roles::seen(&scene.t.resource, Role::Secondary, epoch);
-    let (Some(source), Some(here), Some(there)) = (
-        scene.s.vm.present(),
-        health::node(scene.s),
-        health::node(scene.t),
-    ) else {
-        return;
-    };
-    if !settled || scene.t.vm.unknown().is_some() {
-        return;
-    }
-    if !disks::is_swapped(source, &decision.status.volumes) {
-        let message = format!(
-            "VirtualMachine {} (cluster {}) no longer runs from its replicated disks: what it writes is not replicated. Stop it, then delete this request and create it anew",
-            scene.vm, scene.source
-        );
-        return scene.set(
-            decision,
-            condition::STANDBY_IN_STEP,
-            Truth::False,
-            "SourceNotSwapped",
-            message,
-        );
-    }
-    let Some(standby) = scene.t.vm.present() else {
-        let mut model = source.clone();
-        disks::swap(&mut model, &decision.status.volumes, here);
-        let vm = disks::standby(
-            &model,
-            &decision.status.volumes,
-            there,
-            &scene.owner(),
-            &scene.labels(),
-        );
-        decision.steps.push(Step::CreateVm {
-            cluster: scene.target.into(),
-            vm,
-        });
-        let message = format!(
-            "VirtualMachine {} (cluster {}) is being created",
-            scene.vm, scene.target
-        );
-        return scene.set(
-            decision,
-            condition::STANDBY_IN_STEP,
-            Truth::False,
-            "Missing",
-            message,
-        );
-    };
-    if !vm::is_halted(standby) || !scene.t.vmi.is_absent() {
-        let message = format!(
-            "VirtualMachine {} (cluster {}) is not halted and so not written; stop it there: virtctl --context {} -n {} stop {}",
-            scene.vm, scene.target, scene.target, scene.vm.namespace, scene.vm.name
-        );
-        return scene.set(
-            decision,
-            condition::STANDBY_IN_STEP,
-            Truth::False,
-            "StandbyNotHalted",
-            message,
-        );
-    }
-    match disks::in_step(standby, source, there) {
-        Some(patch) => {
-            let purpose = "bring the standby in step with its source";
-            decision.steps.push(Step::PatchVm {
-                cluster: scene.target.into(),
-                purpose,
-                patch,
-            });
-        }
-        None => {
-            let message = format!(
-                "VirtualMachine {} (cluster {}) has the template of its source",
-                scene.vm, scene.target
-            );
-            scene.set(
-                decision,
-                condition::STANDBY_IN_STEP,
-                Truth::True,
-                "InStep",
-                message,
-            );
+/// Tells of disks that were grown: DRBD and so the VM keep the size that was agreed on, and nothing
+/// that is written is lost. What was not looked at leaves the word as it is.
+fn tell_resize(scene: &Scene, decision: &mut Decision) {
+    let mut grown = Vec::new();
+    for volume in &decision.status.volumes {
+        let Some(Seen::Present(claim)) = scene.s.pvcs.get(&volume.pvc) else {
+            return;
+        };
+        let capacity = claim.status.as_ref().and_then(|s| s.capacity.as_ref());
+        let bytes = capacity
+            .and_then(|c| c.get("storage"))
+            .and_then(|q| quantity::bytes(&q.0));
+        if let Some(bytes) = bytes.filter(|b| *b > volume.size_bytes) {
+            grown.push(format!(
+                "PersistentVolumeClaim {}/{} (cluster {}) has {}, of which {} is replicated, as seen",
+                scene.vm.namespace,
+                volume.pvc,
+                scene.source,
+                words::bytes(bytes),
+                words::bytes(volume.size_bytes)
+            ));
         }
     }
+    let type_ = condition::RESIZE_IGNORED;
+    if grown.is_empty() {
+        return conditions::remove(&mut decision.status.conditions, type_);
+    }
+    let told = Wait {
+        what: format!(
+            "VirtualMachine {} does not see the new size of its disk",
+            scene.vm
+        ),
+        by: words::list(&grown),
+        since: None,
+        next: "It goes on with the old size, and nothing that it writes is lost; to use the new size, delete this request and create it anew, which copies every disk again",
+        command: format!(
+            "kubectl --context {} -n {} get pvc",
+            scene.source, scene.vm.namespace
+        ),
+    };
+    scene.wait(decision, (type_, Truth::True, "NotSupported"), told);
 }
 
 /// Writes how replication goes into the status.
@@ -257,14 +188,58 @@ pub(crate) fn progress(scene: &Scene, decision: &mut Decision, health: &Health) 
     }
 }
 
-/// Says so; for the first time only after the first full copy was verified on both sides.
-pub(crate) fn is_protected(scene: &Scene, decision: &mut Decision) {
+/// Says that the pair is in sync: Protected, unless the VM has a disk that nothing copies. Said for
+/// the first time only after the first full copy was verified on both sides.
+pub(crate) fn in_sync(scene: &Scene, decision: &mut Decision) {
+    if let Some(added) = unreplicated(scene, decision) {
+        return tell_unreplicated(scene, decision, &added, None);
+    }
     decision.status.phase = Some(ProtectionPhase::Protected);
     let text = format!(
         "every acknowledged write of VirtualMachine {} is on cluster {} too",
         scene.vm, scene.target
     );
     scene.set(decision, condition::PROTECTED, Truth::True, "InSync", text);
+}
+
+/// The disks of the source VM that nothing copies; none while it is not known.
+fn unreplicated(scene: &Scene, decision: &Decision) -> Option<Vec<String>> {
+    let vm = scene.s.vm.present()?;
+    let added = disks::unreplicated(vm, scene.s.vmi.present(), &decision.status.volumes);
+    Some(added).filter(|a| !a.is_empty())
+}
+
+fn tell_unreplicated(
+    scene: &Scene,
+    decision: &mut Decision,
+    added: &[String],
+    trouble: Option<&Trouble>,
+) {
+    decision.status.phase = Some(ProtectionPhase::Degraded);
+    if decision.steps.is_empty() {
+        decision.requeue = Some(WAITING);
+    }
+    let also = trouble.map_or(String::new(), |t| format!(", and also {}", t.by));
+    let told = Wait {
+        what: format!("VirtualMachine {} is replicated only in part", scene.vm),
+        by: format!(
+            "{} on cluster {} came after protection began{also}; nothing copies it, as seen",
+            words::list(added),
+            scene.source
+        ),
+        since: None,
+        next: "Its other disks are replicated on, and its group does not fail over, until it is detached, or until this request is deleted and created anew, which copies every disk",
+        command: format!(
+            "kubectl --context {} -n {} get vm {} -o yaml",
+            scene.source, scene.vm.namespace, scene.vm.name
+        ),
+    };
+    let truth = (
+        condition::PROTECTED,
+        Truth::False,
+        condition::UNREPLICATED_VOLUME,
+    );
+    scene.wait(decision, truth, told);
 }
 
 fn phase(scene: &Scene, decision: &mut Decision, health: &Health, epoch: i64) {
@@ -274,40 +249,13 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, epoch: i64) {
         if decision.steps.is_empty() {
             decision.requeue = Some(SETTLED);
         }
-        return is_protected(scene, decision);
+        return in_sync(scene, decision);
     };
     if failing_over {
-        let gave_way = roles::may_promote(epoch, &scene.t.resource);
-        let by = match (scene.t.resource.unknown(), scene.s.resource.unknown()) {
-            (Some(why), _) => format!("cluster {} does not answer ({why})", scene.target),
-            (_, Some(why)) => format!("cluster {} does not answer ({why})", scene.source),
-            _ if gave_way => format!(
-                "cluster {} is not Primary at role epoch {epoch} yet",
-                scene.source
-            ),
-            _ => format!(
-                "cluster {} is not Secondary at role epoch {epoch} yet",
-                scene.target
-            ),
-        };
-        let unreachable =
-            scene.t.resource.unknown().is_some() || scene.s.resource.unknown().is_some();
-        let reason = if unreachable {
-            condition::CLUSTER_UNREACHABLE
-        } else {
-            "FailingOver"
-        };
-        let told = Wait {
-            what: format!(
-                "cluster {} does not run VirtualMachine {} yet",
-                scene.source, scene.vm
-            ),
-            by,
-            since: None,
-            next: "Nobody is made Primary before the other side was seen Secondary; it goes on as soon as that is so",
-            command: scene.look_at_resource(if gave_way { scene.source } else { scene.target }),
-        };
-        return scene.wait(decision, (condition::PROTECTED, Truth::False, reason), told);
+        return tell_flip(scene, decision, epoch);
+    }
+    if let Some(added) = unreplicated(scene, decision) {
+        return tell_unreplicated(scene, decision, &added, Some(trouble));
     }
     decision.status.phase = Some(ProtectionPhase::Degraded);
     decision.requeue = Some(if trouble.reason == condition::RESYNCING {
@@ -335,6 +283,47 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, epoch: i64) {
         since: None,
         next,
         command: scene.look_at_resource(scene.source),
+    };
+    scene.wait(decision, (condition::PROTECTED, Truth::False, reason), told);
+}
+
+/// What a flip waits for: both sides in one sentence at first, then the side that keeps it waiting.
+fn tell_flip(scene: &Scene, decision: &mut Decision, epoch: i64) {
+    let (source, target) = (scene.source, scene.target);
+    let all = &decision.status.conditions;
+    let began = super::since(all, condition::PROTECTED, Truth::False, scene.now);
+    let brisk = scene.now.duration_since(began) < BRISK;
+    let gave_way = roles::may_promote(epoch, &scene.t.resource);
+    let silent = [(target, scene.t), (source, scene.s)]
+        .into_iter()
+        .find_map(|(cluster, side)| Some((cluster, side.resource.unknown()?)));
+    let (reason, by) = match silent {
+        Some((cluster, why)) => (
+            condition::CLUSTER_UNREACHABLE,
+            format!("cluster {cluster} does not answer ({why})"),
+        ),
+        None if brisk => (
+            "FailingOver",
+            format!("{target} gives way at role epoch {epoch}, then {source} becomes Primary"),
+        ),
+        None if gave_way => (
+            "FailingOver",
+            format!("cluster {source} is not Primary at role epoch {epoch} yet"),
+        ),
+        None => (
+            "FailingOver",
+            format!("cluster {target} is not Secondary at role epoch {epoch} yet"),
+        ),
+    };
+    let told = Wait {
+        what: format!(
+            "cluster {source} does not run VirtualMachine {} yet",
+            scene.vm
+        ),
+        by,
+        since: None,
+        next: "Nobody is made Primary before the other side was seen Secondary; it goes on as soon as that is so",
+        command: scene.look_at_resource(if gave_way && !brisk { source } else { target }),
     };
     scene.wait(decision, (condition::PROTECTED, Truth::False, reason), told);
 }

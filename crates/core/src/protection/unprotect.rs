@@ -9,7 +9,7 @@ use farshore_api::protection_request::ProtectionPhase;
 use serde_json::Value;
 
 use super::scene::Scene;
-use super::{Decision, MOVING, Step, disks};
+use super::{Decision, MOVING, Step, disks, health, roles, settled};
 use crate::conditions::Truth;
 use crate::words::Wait;
 use crate::{Seen, vm};
@@ -17,64 +17,121 @@ use crate::{Seen, vm};
 pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
     decision.requeue = Some(MOVING);
     if let Some(failover) = &scene.seen.locked_by {
-        let message = format!(
-            "ProtectionRequest {} is part of active FailoverRequest {failover}",
-            scene.request
-        );
-        return scene.set(
-            decision,
-            condition::PROTECTED,
-            Truth::False,
-            "FailoverActive",
-            message,
-        );
+        let told = Wait {
+            what: format!("ProtectionRequest {} is not removed", scene.request),
+            by: format!(
+                "ProtectionRequest {} is part of active FailoverRequest {failover}",
+                scene.request
+            ),
+            since: None,
+            next: "The VM stays protected until then; it goes on as soon as that failover has ended",
+            command: format!(
+                "kubectl -n {} describe failoverrequest {failover}",
+                scene.namespace()
+            ),
+        };
+        let truth = (condition::UNPROTECTED, Truth::False, "FailoverActive");
+        return scene.wait(decision, truth, told);
     }
-    if decision.status.phase != Some(ProtectionPhase::Unprotecting) {
-        // Written first: groups let go of the VM when they see it.
-        decision.status.phase = Some(ProtectionPhase::Unprotecting);
-        let message = format!("VirtualMachine {} goes back to its own disks", scene.vm);
-        return scene.set(
-            decision,
-            condition::PROTECTED,
-            Truth::False,
-            "Unprotecting",
-            message,
-        );
-    }
-    if let Some((cluster, why)) = scene.unknown() {
+    let begins = decision.status.phase != Some(ProtectionPhase::Unprotecting);
+    // Written first: groups let go of the VM when they see it.
+    decision.status.phase = Some(ProtectionPhase::Unprotecting);
+    keep_current(scene, decision);
+    let (reason, told) = if begins {
+        let by = "its groups let go of it first".into();
+        let next = "Then it is stopped, gets its own disks back and is started again";
+        ("Unprotecting", not_yet(scene, by, next, scene.look()))
+    } else if let Some((cluster, why)) = scene.unknown() {
         let what = format!(
             "ProtectionRequest {} is not removed, since what it made on both clusters must be removed with it",
             scene.request
         );
         let told = scene.unreachable(what, cluster, why);
-        let truth = (
-            condition::PROTECTED,
-            Truth::False,
-            condition::CLUSTER_UNREACHABLE,
-        );
-        return scene.wait(decision, truth, told);
+        (condition::CLUSTER_UNREACHABLE, told)
+    } else {
+        match next(scene, decision) {
+            Ok(steps) => {
+                let told = steps.first().and_then(|step| doing(scene, step));
+                decision.steps.extend(steps);
+                // With the last step the request itself goes.
+                let Some(told) = told else { return };
+                ("Unprotecting", told)
+            }
+            Err(told) => ("Unprotecting", *told),
+        }
+    };
+    for type_ in [condition::PROTECTED, condition::UNPROTECTED] {
+        scene.wait(decision, (type_, Truth::False, reason), told.clone());
     }
-    match next(scene, decision) {
-        Ok(steps) => decision.steps.extend(steps),
-        Err(told) => scene.wait(
-            decision,
-            (condition::PROTECTED, Truth::False, "Unprotecting"),
-            *told,
+}
+
+/// What the other conditions say stays true while the pair is taken apart.
+fn keep_current(scene: &Scene, decision: &mut Decision) {
+    let epoch = decision.status.role_epoch.unwrap_or(roles::FIRST_EPOCH);
+    let health = health::of(
+        &decision.status.volumes,
+        (scene.source, scene.s),
+        (scene.target, scene.t),
+        epoch,
+    );
+    settled::progress(scene, decision, &health);
+    let text = "the standby VirtualMachine no longer follows its source, since this request is being deleted";
+    let type_ = condition::STANDBY_IN_STEP;
+    scene.set(decision, type_, Truth::False, "Unprotecting", text);
+    let sides = [(scene.source, scene.s), (scene.target, scene.t)];
+    let gone = sides.into_iter().find(|(_, s)| s.resource.is_absent());
+    if let Some((cluster, _)) = gone {
+        let text = format!(
+            "DRBDResource {}/{} is gone from cluster {cluster}, since this request is being deleted",
+            scene.vm.namespace, scene.resource
+        );
+        let type_ = condition::DRBD_CREATED;
+        scene.set(decision, type_, Truth::False, "Unprotecting", text);
+    }
+}
+
+/// What is waited for while a step is carried out; none for the last.
+fn doing(scene: &Scene, step: &Step) -> Option<Wait<'static>> {
+    let (vm, namespace, resource) = (&scene.vm, &scene.vm.namespace, &scene.resource);
+    let (by, command) = match step {
+        Step::PatchVm {
+            cluster, purpose, ..
+        } => (
+            format!("VirtualMachine {vm} (cluster {cluster}) is written to {purpose}"),
+            scene.look_at_vm(cluster),
         ),
+        Step::DeleteVm { cluster } => (
+            format!("the standby VirtualMachine {vm} (cluster {cluster}) is deleted"),
+            scene.look_at_vm(cluster),
+        ),
+        Step::DeleteResource { cluster } => (
+            format!("DRBDResource {namespace}/{resource} (cluster {cluster}) is deleted"),
+            scene.look_at_resource(cluster),
+        ),
+        Step::DeletePvc { cluster, .. } | Step::DeleteSecret { cluster } => (
+            format!("the claims and Secrets that protection made on cluster {cluster} are deleted"),
+            format!("kubectl --context {cluster} -n {namespace} get pvc,secret"),
+        ),
+        _ => return None,
+    };
+    let next = "It goes on as soon as that is done";
+    Some(not_yet(scene, by, next, command))
+}
+
+fn not_yet(scene: &Scene, by: String, next: &'static str, command: String) -> Wait<'static> {
+    Wait {
+        what: format!("VirtualMachine {} is not unprotected yet", scene.vm),
+        by,
+        since: None,
+        next,
+        command,
     }
 }
 
 type Next = Result<Vec<Step>, Box<Wait<'static>>>;
 
 fn wait(scene: &Scene, by: String, next: &'static str, command: String) -> Next {
-    let what = format!("VirtualMachine {} is not unprotected yet", scene.vm);
-    Err(Box::new(Wait {
-        what,
-        by,
-        since: None,
-        next,
-        command,
-    }))
+    Err(Box::new(not_yet(scene, by, next, command)))
 }
 
 /// The next steps, from what is left.

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use farshore_api::conditions::request as condition;
 use farshore_api::drbd::Protocol;
 use farshore_api::meta::labels;
+use farshore_api::names;
 use farshore_api::protection_request::{ProtectedVolume, ProtectionPhase};
 use serde_json::Value;
 
-use super::scene::Scene;
+use super::scene::{Scene, not_protected};
 use super::{Decision, MOVING, SETTLED, disks, ports, resource, roles};
 use crate::conditions::Truth;
 use crate::vm::{Source, Volume};
@@ -30,7 +31,17 @@ enum Verdict {
 pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
     let failed_before = decision.status.phase == Some(ProtectionPhase::Failed);
     match check(scene) {
-        Ok(_) if failed_before => decision.status.phase = Some(ProtectionPhase::Validating),
+        Ok(_) if failed_before => {
+            decision.status.phase = Some(ProtectionPhase::Validating);
+            let text = format!("VirtualMachine {} is checked once more", scene.vm);
+            scene.set(
+                decision,
+                condition::VALIDATED,
+                Truth::Unknown,
+                "Validating",
+                text,
+            );
+        }
         Ok(volumes) => {
             let text = format!(
                 "VirtualMachine {} on cluster {} can be protected: {}",
@@ -46,6 +57,8 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
             scene.set(decision, condition::VALIDATED, Truth::True, "Valid", text);
         }
         Err(Verdict::Wait(reason, told)) => {
+            // What only waits has not failed.
+            decision.status.phase = Some(ProtectionPhase::Validating);
             let truth = (condition::VALIDATED, Truth::Unknown, reason);
             scene.wait(decision, truth, *told);
             decision.requeue = Some(MOVING);
@@ -62,6 +75,7 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
             decision.requeue = Some(SETTLED);
         }
     }
+    not_protected(decision, scene.seen.request.metadata.generation, scene.now);
 }
 
 /// One above every epoch that a left-over DRBDResource carries, so that the agents listen.
@@ -243,6 +257,17 @@ fn disks(scene: &Scene, vm: &Value) -> Result<Vec<(String, String)>, Verdict> {
                 ),
             );
         }
+    }
+    if let Some((name, pvc)) = replicated.iter().find(|(_, p)| !names::has_frontend(p)) {
+        return refuse(
+            condition::NAME_TOO_LONG,
+            format!(
+                "PersistentVolumeClaim {}/{pvc} of volume {name} has a name of {} characters; with {} behind it, as the replicated disk is named, it has more than an object may have: move the disk to a claim with a shorter name",
+                scene.vm.namespace,
+                pvc.len(),
+                names::frontend_pvc("")
+            ),
+        );
     }
     match replicated.len() {
         0 => refuse(

@@ -152,6 +152,7 @@ fn sentence(
 ) -> String {
     let group = &monitor.spec.protection_group_ref.name;
     let rpo = match after.current_rpo_seconds {
+        _ if after.vms.is_empty() => "no VM of it is protected".into(),
         Some(seconds) => format!("RPO {seconds} s"),
         None => "RPO not known because a VM was never in sync".into(),
     };

@@ -6,7 +6,8 @@
 //! - Else its RPO is the time since both sides were last seen equal. It rises until they are again.
 //! - The group is `Violated` when a VM's RPO is above the objective, or a VM was never in sync;
 //!   `AtRisk` when a VM is not in sync and not yet above; `Compliant` when all are in sync;
-//!   `Unknown` when neither cluster answered three times in a row.
+//!   `Unknown` when neither cluster answered three times in a row, and while no member has come
+//!   under replication yet: nothing was promised.
 //! - Every change of that word makes one RPOEvent, made before the word is stored.
 
 mod event;
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use farshore_api::conditions::replication as condition;
+use farshore_api::protection_request::ProtectionPhase;
 use farshore_api::replication_group_status::{
     ReplicationGroupStatusStatus as Status, RpoStatus, VmReplication,
 };
@@ -73,7 +75,11 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     if silent.len() < seen.clusters.len() {
         status.missed_polls = None;
         look_at_vms(seen, &mut status, now);
-        status.rpo_status = Some(judge(seen, &status.vms));
+        status.rpo_status = Some(if any_protected(seen) {
+            judge(seen, &status.vms)
+        } else {
+            RpoStatus::Unknown
+        });
     } else {
         // What was last seen stays, until it is too old to be said.
         let missed = before.missed_polls.unwrap_or(0).saturating_add(1);
@@ -119,6 +125,15 @@ fn look_at_vms(seen: &Observed, status: &mut Status, now: Timestamp) {
     status.out_of_sync_bytes = Some(vms.iter().filter_map(|vm| vm.out_of_sync_bytes).sum());
     status.connected_vms = Some(count(vms.iter().filter(|vm| vm::is_connected(vm))));
     status.total_vms = Some(count(vms.iter()) + i32::try_from(seen.unresolved.len()).unwrap_or(0));
+}
+
+/// Whether the objective speaks of any VM: one whose first copy was completed.
+fn any_protected(seen: &Observed) -> bool {
+    use ProtectionPhase::{Degraded, FailingOver, Protected};
+    seen.members.iter().any(|member| {
+        let phase = member.status.as_ref().and_then(|s| s.phase);
+        matches!(phase, Some(Protected | Degraded | FailingOver))
+    })
 }
 
 fn judge(seen: &Observed, vms: &[VmReplication]) -> RpoStatus {
@@ -181,6 +196,13 @@ fn say_healthy(status: &mut Status, seen: &Observed, now: Timestamp) {
         )
         .collect();
     let (truth, reason, message) = match status.rpo_status {
+        Some(RpoStatus::Unknown) if status.missed_polls.is_none() => {
+            let message = format!(
+                "No member of the group is protected yet, so there is no replication to judge. It is judged as soon as one is. Look with: kubectl get protectionrequest -n {}",
+                namespace(seen)
+            );
+            (Truth::Unknown, condition::NO_PROTECTED_MEMBERS, message)
+        }
         None | Some(RpoStatus::Unknown) => {
             let message =
                 "Neither cluster answers; what was last seen may no longer hold.".to_string();

@@ -211,6 +211,19 @@ impl Observed {
             .or_else(|| self.same_cluster())
     }
 
+    /// The command that gives a cluster another kubeconfig, with what it does.
+    fn new_kubeconfig_command(&self, cluster: &str) -> String {
+        let mut all = self.zone.spec.clusters.iter();
+        let secret = all
+            .find(|c| c.name == cluster)
+            .map(|c| &c.kubeconfig_secret_ref);
+        let (name, key) = secret.map_or(("", "kubeconfig"), |s| (&s.name, &s.key));
+        format!(
+            "Put the kubeconfig of another cluster into its Secret with: kubectl -n {} create secret generic {name} --from-file={key}=<file> --dry-run=client -o yaml | kubectl apply -f -",
+            self.namespace()
+        )
+    }
+
     fn same_cluster(&self) -> Option<Fault> {
         let mut seen = vec![("the hub".to_owned(), self.hub_uid.as_str())];
         for cluster in &self.clusters {
@@ -222,17 +235,7 @@ impl Observed {
                         "cluster {} and {other} are the same cluster (its Namespace kube-system has the UID {})",
                         cluster.name, facts.uid
                     ),
-                    command: format!(
-                        "kubectl -n {} edit secret {}",
-                        self.namespace(),
-                        self.zone
-                            .spec
-                            .clusters
-                            .iter()
-                            .find(|c| c.name == cluster.name)
-                            .map(|c| c.kubeconfig_secret_ref.name.as_str())
-                            .unwrap_or_default()
-                    ),
+                    command: self.new_kubeconfig_command(&cluster.name),
                 });
             }
             seen.push((format!("cluster {}", cluster.name), &facts.uid));
@@ -256,13 +259,15 @@ pub fn namespace_fault(namespace: &str, zone: &str, rival: Option<&str>) -> Opti
             format!(
                 "a ProtectionZone must be created in a namespace named dr-<name>, not in {namespace}"
             ),
-            format!("kubectl create namespace {ZONE_NAMESPACE_PREFIX}{zone}"),
+            format!(
+                "Create a namespace for it, and the zone there, with: kubectl create namespace {ZONE_NAMESPACE_PREFIX}{zone}"
+            ),
         ));
     }
     rival.map(|rival| {
         fault(
             format!("namespace {namespace} already contains ProtectionZone {rival}"),
-            format!("kubectl -n {namespace} delete protectionzone {zone}"),
+            format!("Delete this zone with: kubectl -n {namespace} delete protectionzone {zone}"),
         )
     })
 }

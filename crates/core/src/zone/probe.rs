@@ -223,7 +223,9 @@ impl Judge<'_> {
                 format!(
                     "the API server of cluster {cluster} does not accept the credential in Secret {namespace}/{secret} (401); it may have expired"
                 ),
-                format!("tsrctl zone-credential inspect -n {namespace} {secret}"),
+                format!(
+                    "Put a kubeconfig that is accepted into it with: kubectl -n {namespace} create secret generic {secret} --from-file=kubeconfig=<file> --dry-run=client -o yaml | kubectl apply -f -"
+                ),
             ),
             Some(Answer::Refused(why)) => fault(
                 reasons::INSUFFICIENT_PERMISSIONS,

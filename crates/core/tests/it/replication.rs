@@ -252,6 +252,61 @@ fn a_vm_that_was_never_in_sync_violates_the_objective() {
 }
 
 #[test]
+fn a_group_without_protected_members_is_neither_good_nor_bad() {
+    let mut monitor = Monitor::new(60);
+    let phase = |monitor: &mut Monitor, phase: Option<&str>| {
+        for member in &mut monitor.seen.members {
+            member.status = phase.map(|p| serde_json::from_value(json!({"phase": p})).unwrap());
+        }
+    };
+    let present = monitor.seen.clusters.clone();
+    for early in [
+        None,
+        Some("Pending"),
+        Some("Validating"),
+        Some("Failed"),
+        Some("CreatingDRBD"),
+        Some("Syncing"),
+    ] {
+        phase(&mut monitor, early);
+        for side in monitor.seen.clusters.values_mut() {
+            *side = Seen::Present(BTreeMap::new());
+        }
+        let status = monitor.poll().status;
+        assert_eq!(status.rpo_status, Some(RpoStatus::Unknown), "{early:?}");
+        let healthy = conditions::get(&status.conditions, "Healthy").unwrap();
+        assert_eq!(
+            (healthy.status.as_str(), healthy.reason.as_str()),
+            ("Unknown", "NoProtectedMembers")
+        );
+        assert!(
+            healthy
+                .message
+                .contains("kubectl get protectionrequest -n dr-m")
+        );
+    }
+    monitor.seen.unresolved = vec!["VirtualMachine shop/ghost".into()];
+    let members = std::mem::take(&mut monitor.seen.members);
+    assert_eq!(monitor.poll().status.rpo_status, Some(RpoStatus::Unknown));
+    assert_eq!(
+        monitor.events,
+        [],
+        "nothing was ever replicated that could be lost"
+    );
+
+    monitor.seen.members = members;
+    monitor.seen.clusters = present;
+    phase(&mut monitor, Some("Protected"));
+    assert_eq!(
+        monitor.poll().status.rpo_status,
+        Some(RpoStatus::Violated),
+        "a member that is not protected beside one that is"
+    );
+    monitor.seen.unresolved.clear();
+    assert_eq!(monitor.poll().status.rpo_status, Some(RpoStatus::Compliant));
+}
+
+#[test]
 fn a_process_that_died_before_the_status_was_written_finds_its_event_again() {
     let mut monitor = Monitor::new(0);
     monitor.poll();

@@ -5,6 +5,7 @@
 mod drbd_kernel;
 mod drbd_pair;
 mod drbd_properties;
+mod engine;
 mod guest;
 mod pair;
 mod readme;

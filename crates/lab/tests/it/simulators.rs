@@ -166,14 +166,10 @@ async fn an_idle_lab_writes_nothing_but_heartbeats() {
         .await
         .unwrap();
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let marks: Vec<_> = lab
-        .clusters
-        .values()
-        .map(|c| c.server.request_log().mark())
-        .collect();
+    let marks: Vec<_> = lab.clusters.values().map(|c| c.server.mark()).collect();
     tokio::time::sleep(Duration::from_secs(60)).await;
     for (cluster, mark) in lab.clusters.values().zip(marks) {
-        let writes = cluster.server.request_log().writes_since(mark);
+        let writes = cluster.server.writes_since(mark);
         let others: Vec<_> = writes
             .iter()
             .filter(|w| w.resource != "leases")

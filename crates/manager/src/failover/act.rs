@@ -72,11 +72,17 @@ async fn one(
         }
         Step::WriteLock {
             resource_version,
+            owners,
             spec,
             ..
         } => {
             let api: Api<Lease> = Api::namespaced(hub, namespace);
-            let written = write_lock(&api, controller, seen, resource_version.as_ref(), spec).await;
+            let metadata = ObjectMeta {
+                resource_version: resource_version.clone(),
+                owner_references: (!owners.is_empty()).then(|| owners.clone()),
+                ..ObjectMeta::default()
+            };
+            let written = write_lock(&api, controller, seen, metadata, spec).await;
             done(written, || {
                 format!("writing Lease {namespace}/{}", seen.lease_name())
             })
@@ -148,14 +154,6 @@ async fn one(
                 )
             })
         }
-        Step::RunHubGroup => {
-            let api: Api<ProtectionGroup> = Api::namespaced(hub, namespace);
-            let patch = json!({"spec": {"desiredState": "running"}});
-            let written = apply::merge(&api, seen.group_name(), manager, &patch).await;
-            done(written, || {
-                format!("setting desiredState running on {}", seen.group_title())
-            })
-        }
     }
 }
 
@@ -164,26 +162,27 @@ async fn write_lock(
     api: &Api<Lease>,
     controller: &FailoverController,
     seen: &Observed,
-    resource_version: Option<&String>,
+    metadata: ObjectMeta,
     spec: &LeaseSpec,
 ) -> kube::Result<Lease> {
     let name = seen.lease_name();
+    let is_new = metadata.resource_version.is_none();
     let lease = Lease {
         metadata: ObjectMeta {
             name: Some(name.clone()),
             namespace: Some(controller.namespace.clone()),
-            resource_version: resource_version.cloned(),
             labels: Some(BTreeMap::from([
                 (labels::ZONE.into(), controller.zone.clone()),
                 (labels::PROTECTION_GROUP.into(), seen.group_name().into()),
             ])),
-            ..ObjectMeta::default()
+            ..metadata
         },
         spec: Some(spec.clone()),
     };
-    match resource_version {
-        None => api.create(&by(managers::FAILOVER), &lease).await,
-        Some(_) => api.replace(&name, &by(managers::FAILOVER), &lease).await,
+    if is_new {
+        api.create(&by(managers::FAILOVER), &lease).await
+    } else {
+        api.replace(&name, &by(managers::FAILOVER), &lease).await
     }
 }
 

@@ -209,7 +209,7 @@ async fn look_at_target(
     }
     if let Some(when) = needs.hooks {
         for (index, hook) in hooks::of(seen, when).iter().enumerate() {
-            let name = names::hook_job(seen.name(), when.as_str(), index);
+            let name = names::hook_job(seen.name(), seen.uid(), when.as_str(), index);
             let api: Api<Job> = Api::namespaced(client.clone(), &hook.namespace);
             let job = look_one(&api, &name).await;
             target.jobs.insert(name, job);

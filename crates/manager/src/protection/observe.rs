@@ -35,17 +35,20 @@ struct Needs {
     /// Something is being created or removed.
     building: bool,
     deleting: bool,
+    /// The pair is settled: whether the source's disks were grown is looked at.
+    settled: bool,
 }
 
 impl Needs {
     fn of(request: &ProtectionRequest) -> Self {
-        use ProtectionPhase::{CreatingDRBD, Failed, Validating};
+        use ProtectionPhase::{CreatingDRBD, Degraded, Failed, Protected, Validating};
         let phase = request.status.as_ref().and_then(|s| s.phase);
         let deleting = request.metadata.deletion_timestamp.is_some();
         Self {
             validating: !deleting && matches!(phase, Some(Validating | Failed)),
             building: deleting || phase == Some(CreatingDRBD),
             deleting,
+            settled: matches!(phase, Some(Protected | Degraded)),
         }
     }
 }
@@ -95,14 +98,7 @@ pub async fn observe(
             hub.namespace
         ))?
         .items;
-    let of_request =
-        ListParams::default().labels(&format!("{}={name}", labels::PROTECTION_REQUEST));
-    let drbd_volumes = hub
-        .api::<DRBDVolume>()
-        .list(&of_request)
-        .await
-        .during("listing DRBDVolumes")?
-        .items;
+    let drbd_volumes = drbd_volumes(hub, name).await?;
     let others = if needs.validating {
         others(hub, name).await?
     } else {
@@ -144,10 +140,24 @@ pub async fn observe(
         }
         if needs.validating || needs.building || seen.sides.values().any(|s| s.resource.is_absent())
         {
-            claims(&mut seen, &remotes).await;
+            claims(&mut seen, &remotes, |_| true).await;
+        } else if needs.settled {
+            let source = seen.request.spec.source_cluster.clone();
+            claims(&mut seen, &remotes, |cluster| cluster == source).await;
         }
     }
     Ok(Some((seen, remotes)))
+}
+
+/// The DRBDVolumes of the request. A name that no label can have is asked for nowhere.
+async fn drbd_volumes(hub: &Hub, name: &str) -> Result<Vec<DRBDVolume>, ReconcileError> {
+    if !names::fits_label(name) {
+        return Ok(Vec::new());
+    }
+    let of_request =
+        ListParams::default().labels(&format!("{}={name}", labels::PROTECTION_REQUEST));
+    let found = hub.api::<DRBDVolume>().list(&of_request).await;
+    Ok(found.during("listing DRBDVolumes")?.items)
 }
 
 /// Whether the workload clusters matter: not before the zone is validated, and not for a request
@@ -276,8 +286,8 @@ async fn side(
     (side, Some(client))
 }
 
-/// Looks at the PVCs of the disks on both sides: those that were chosen, else those that the VM names.
-async fn claims(seen: &mut Observed, remotes: &Remotes) {
+/// Looks at the PVCs of the disks on these sides: those that were chosen, else those that the VM names.
+async fn claims(seen: &mut Observed, remotes: &Remotes, on: impl Fn(&str) -> bool) {
     let chosen = seen
         .request
         .status
@@ -298,7 +308,7 @@ async fn claims(seen: &mut Observed, remotes: &Remotes) {
     }
     let namespace = seen.request.spec.vm_namespace.clone();
     for (cluster, side) in &mut seen.sides {
-        let Some(client) = remotes.get(cluster) else {
+        let Some(client) = remotes.get(cluster).filter(|_| on(cluster)) else {
             continue;
         };
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);

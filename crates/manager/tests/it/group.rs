@@ -182,6 +182,22 @@ async fn a_held_lock_keeps_the_hub_from_starting_a_stopped_source() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_user_stops_and_starts_the_group_on_its_active_side() {
+    let world = grouped().await;
+    for wanted in [DesiredState::Stopped, DesiredState::Running] {
+        patch(&world, json!({"spec": {"desiredState": wanted}})).await;
+        world
+            .until(&format!("east is told {wanted}"), || async {
+                desired(&world, "east").await == Some(wanted)
+            })
+            .await;
+        world.sleep(120).await;
+        assert_eq!(desired(&world, "east").await, Some(wanted));
+        assert_eq!(desired(&world, "west").await, Some(DesiredState::Stopped));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deleted_group_takes_its_mirrors_and_no_vm_with_it() {
     let world = grouped().await;
     world

@@ -428,6 +428,163 @@ async fn a_new_source_becomes_primary_only_after_the_old_gave_way() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_role_flip_writes_the_status_of_a_request_twice() {
+    let world = protected(2).await;
+    for to in ["west", "east"] {
+        world.sleep(60).await;
+        let marks = world.marks();
+        flip(&world, to).await;
+        world.until_phase("db01", FailingOver).await;
+        world.until_phase("db01", Protected).await;
+        world.sleep(120).await;
+        let writes: Vec<String> = world
+            .writes_since(marks)
+            .iter()
+            .filter(|e| e.resource == "protectionrequests" && e.manager == managers::PROTECTION)
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(writes.len(), 2, "to {to}:\n{}", writes.join("\n"));
+    }
+}
+
+/// What a condition of the request db01 says: status, reason, message.
+async fn says(world: &World, name: &str, type_: &str) -> Option<(String, String, String)> {
+    let status = world.request(name).await.status?;
+    let found = conditions::get(&status.conditions, type_)?;
+    Some((
+        found.status.clone(),
+        found.reason.clone(),
+        found.message.clone(),
+    ))
+}
+
+async fn set_volumes(world: &World, volumes: &serde_json::Value) {
+    let patch = json!({"spec": {"template": {"spec": {"volumes": volumes}}}});
+    world
+        .vms("east")
+        .patch("db01", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_added_disk_and_a_grown_one_are_said_and_taken_back() {
+    let world = protected(1).await;
+    let volumes = |vm: &serde_json::Value| vm["spec"]["template"]["spec"]["volumes"].clone();
+    let before = volumes(&world.vm("east", "db01").await.unwrap());
+    let mut more = before.clone();
+    more.as_array_mut()
+        .unwrap()
+        .push(json!({"name": "extra", "persistentVolumeClaim": {"claimName": "db01-extra"}}));
+    set_volumes(&world, &more).await;
+    world.until_phase("db01", Degraded).await;
+    let (status, reason, message) = says(&world, "db01", "Protected").await.unwrap();
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "UnreplicatedVolume")
+    );
+    assert!(message.contains("db01-extra"), "{message}");
+    world.sleep(300).await;
+    let marks = world.marks();
+    world.sleep(300).await;
+    assert!(world.writes_since(marks).is_empty());
+    let events: Api<k8s_openapi::api::events::v1::Event> = world.on_hub();
+    let told = events.list(&ListParams::default()).await.unwrap().items;
+    let told: Vec<_> = told
+        .iter()
+        .filter(|e| e.reason.as_deref() == Some("UnreplicatedVolume"))
+        .map(|e| (e.type_.as_deref(), e.series.is_none()))
+        .collect();
+    assert_eq!(told, [(Some("Warning"), true)], "told once");
+    set_volumes(&world, &before).await;
+    world.until_phase("db01", Protected).await;
+
+    let grow = json!({"status": {"capacity": {"storage": "4Gi"}}});
+    world
+        .on::<PersistentVolumeClaim>("east")
+        .patch_status("db01-0", &PatchParams::default(), &Patch::Merge(&grow))
+        .await
+        .unwrap();
+    world
+        .until("the new size is told", || async {
+            says(&world, "db01", "ResizeIgnored").await.is_some()
+        })
+        .await;
+    assert_eq!(world.phase("db01").await, Some(Protected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_does_not_fit_is_refused_by_the_server_and_told_where_it_is_not() {
+    let mut world = World::new().await;
+    let long = "n".repeat(64);
+    let request = || -> ProtectionRequest {
+        crate::world::from(json!({
+            "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "ProtectionRequest", "metadata": {"name": long},
+            "spec": {"vmName": "db01", "vmNamespace": "shop", "sourceCluster": "east"},
+        }))
+    };
+    let group = || -> farshore_api::ProtectionGroup {
+        crate::world::from(json!({
+            "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "ProtectionGroup", "metadata": {"name": long},
+            "spec": {"members": [{"protectionRequestRef": "db01"}]},
+        }))
+    };
+    let params = kube::api::PostParams::default();
+    let requests = world.on_hub::<ProtectionRequest>();
+    let groups = world.on_hub::<farshore_api::ProtectionGroup>();
+    let refused = [
+        requests
+            .create(&params, &request())
+            .await
+            .unwrap_err()
+            .to_string(),
+        groups
+            .create(&params, &group())
+            .await
+            .unwrap_err()
+            .to_string(),
+    ];
+    for message in refused {
+        assert!(
+            message.contains("at most 63 characters: it is the value of the label"),
+            "{message}"
+        );
+    }
+
+    world.forget_rules("protectionrequests").await;
+    world.forget_rules("protectiongroups").await;
+    world.machine("db01", 1).await;
+    world.start();
+    requests.create(&params, &request()).await.unwrap();
+    groups.create(&params, &group()).await.unwrap();
+    world.until_phase(&long, Failed).await;
+    let (status, reason, _) = says(&world, &long, "Validated").await.unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "NameTooLong"));
+    world
+        .until("the group says why", || async {
+            let status = groups.get(&long).await.unwrap().status.unwrap_or_default();
+            let ready = conditions::get(&status.conditions, "Ready");
+            ready.is_some_and(|c| c.reason == "NameTooLong")
+        })
+        .await;
+    assert!(world.runs("east", "db01").await);
+    requests
+        .delete(&long, &DeleteParams::default())
+        .await
+        .unwrap();
+    groups
+        .delete(&long, &DeleteParams::default())
+        .await
+        .unwrap();
+    world
+        .until("both are gone", || async {
+            let request = requests.get_opt(&long).await.unwrap();
+            request.is_none() && groups.get_opt(&long).await.unwrap().is_none()
+        })
+        .await;
+}
+
 async fn gone(world: &World) {
     let api = world.on_hub::<ProtectionRequest>();
     world
@@ -502,10 +659,17 @@ async fn unprotecting_waits_for_a_dark_peer() {
         .until_phase("db01", ProtectionPhase::Unprotecting)
         .await;
     world.sleep(300).await;
-    let status = world.request("db01").await.status.unwrap();
-    let told = conditions::get(&status.conditions, "Protected").unwrap();
-    assert_eq!(told.reason, "ClusterUnreachable");
-    assert!(told.message.contains("cluster west"), "{}", told.message);
+    for type_ in ["Protected", "Unprotected"] {
+        let (status, reason, message) = says(&world, "db01", type_).await.unwrap();
+        assert_eq!(
+            (status.as_str(), reason.as_str()),
+            ("False", "ClusterUnreachable")
+        );
+        assert!(message.contains("cluster west"), "{message}");
+    }
+    let (status, _, message) = says(&world, "db01", "Synced").await.unwrap();
+    assert_eq!(status, "False", "what was true before is not said any more");
+    assert!(message.contains("cluster west"), "{message}");
     assert!(
         world.runs("east", "db01").await,
         "the VM is not stopped for nothing"

@@ -217,6 +217,19 @@ impl World {
         self.policy("metro1-default", true).await;
     }
 
+    /// Makes the hub a server that does not know the rules of a kind.
+    pub async fn forget_rules(&self, plural: &str) {
+        let crds: Api<CustomResourceDefinition> = Api::all(admin(&self.hub));
+        let name = format!("{plural}.siterecovery.trilio.io");
+        let mut crd = crds.get(&name).await.unwrap();
+        let schema = crd.spec.versions[0].schema.as_mut().unwrap();
+        let root = schema.open_api_v3_schema.as_mut().unwrap();
+        assert!(root.x_kubernetes_validations.take().is_some());
+        crds.replace(&name, &PostParams::default(), &crd)
+            .await
+            .unwrap();
+    }
+
     /// Sets the zone's condition ClustersValidated.
     pub async fn validated(&self, status: &str) {
         let condition = json!({

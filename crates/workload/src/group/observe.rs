@@ -134,6 +134,7 @@ fn instance(object: &DynamicObject) -> Instance {
             .or(running)
             .or(object.metadata.creation_timestamp.as_ref().map(|t| t.0)),
         deleting: object.metadata.deletion_timestamp.is_some(),
+        message: local::complaint(&object.data),
     }
 }
 

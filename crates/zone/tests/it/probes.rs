@@ -22,7 +22,7 @@ async fn refused(world: &World, reason: &str) -> String {
         (None, None)
     );
     let told = world.event("dr-metro1", reason).await;
-    assert!(told.contains("Look with: "), "{told}");
+    assert!(told.contains(" with: kubectl "), "{told}");
     condition.message
 }
 

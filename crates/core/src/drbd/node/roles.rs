@@ -85,8 +85,16 @@ pub(super) fn take_over(seen: &Observed, now: Timestamp, plan: &mut Plan) {
             plan.hold(
                 "NoUpToDateData",
                 format!(
-                    "{} does not become Primary: its data is {} and the peer in cluster {} is {}. It follows when the peer is connected and UpToDate; to go on without it, create an unplanned FailoverRequest to cluster {}",
-                    state.name, state.disk_state, spec.peer_cluster, state.connection_state, spec.cluster
+                    "{} does not become Primary: its data on cluster {} is {}, and the connection to its peer in cluster {}, whose data is {}, is {}. It follows as soon as the two are connected and one is UpToDate. Mend the link between the nodes; look at the other side with: kubectl --context {} get drbdr -n {} {} -o yaml",
+                    state.name,
+                    spec.cluster,
+                    state.disk_state,
+                    spec.peer_cluster,
+                    state.peer_disk_state,
+                    state.connection_state,
+                    spec.peer_cluster,
+                    seen.resource.metadata.namespace.as_deref().unwrap_or_default(),
+                    seen.resource.metadata.name.as_deref().unwrap_or_default()
                 ),
             );
             continue;

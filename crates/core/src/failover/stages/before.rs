@@ -2,14 +2,16 @@
 
 use farshore_api::conditions::failover as reason;
 use farshore_api::failover_request::FailoverState as State;
+use jiff::SignedDuration;
 
 use super::{Next, Stage, Wait, passed_hooks, target_silent};
 use crate::conditions::Truth;
-use crate::failover::QUEUE_AGAIN;
 use crate::failover::hooks::{self, Progress, When};
 use crate::failover::journal::Journal;
 use crate::failover::preflight::{self, Obstacle};
 use crate::failover::safety::{self, Verdict};
+use crate::failover::{PREFLIGHT_LIMIT, QUEUE_AGAIN};
+use crate::words::moment;
 
 /// Looks before anything is touched. Does nothing itself.
 pub(super) fn validating(stage: &Stage, journal: &mut Journal) -> Next {
@@ -22,7 +24,7 @@ pub(super) fn validating(stage: &Stage, journal: &mut Journal) -> Next {
         };
     }
     if let Some(obstacle) = preflight::obstacle(seen) {
-        return stage.wait(obstacle, &stage.or_gives_up(), vec![]);
+        return wait_for_the_way(stage, obstacle);
     }
     let verdict = safety::check(seen);
     safety::record(seen, &verdict, journal, stage.now);
@@ -30,9 +32,7 @@ pub(super) fn validating(stage: &Stage, journal: &mut Journal) -> Next {
         Verdict::Conflicts(conflicts) => {
             return Next::Block(safety::blocked(seen, &conflicts), None);
         }
-        Verdict::CannotTell(fact) => {
-            return stage.wait(target_silent(stage, fact), &stage.or_gives_up(), vec![]);
-        }
+        Verdict::CannotTell(fact) => return wait_for_the_way(stage, target_silent(stage, fact)),
         Verdict::NothingToRemove | Verdict::Clear { .. } => {}
     }
     if hooks::of(seen, When::Pre).is_empty() {
@@ -43,6 +43,31 @@ pub(super) fn validating(stage: &Stage, journal: &mut Journal) -> Next {
         return Next::Enter(State::StoppingOnSource, "pre-flight passed; pre-failover hooks are skipped because this request continues an earlier failover".into());
     }
     Next::Enter(State::RunningPreHooks, "pre-flight passed".into())
+}
+
+/// Waits for what may go away by itself, but not for long: nothing was stopped yet, and the lock
+/// keeps others waiting.
+fn wait_for_the_way(stage: &Stage, obstacle: Obstacle) -> Next {
+    let limit = SignedDuration::from_secs(PREFLIGHT_LIMIT.as_secs() as i64);
+    let mut until = stage.deadline;
+    if obstacle.reason != reason::NOT_IN_SYNC || !preflight::resync_runs(stage.seen) {
+        until = until.min(stage.since + limit);
+    }
+    if stage.now >= until {
+        let why = format!(
+            "The pre-flight check, which began at {}, did not pass until {}: {}. Create a new FailoverRequest when this has changed; look with: {}.",
+            moment(stage.since),
+            moment(until),
+            obstacle.fact,
+            obstacle.command
+        );
+        return stage.give_up(obstacle.reason, why);
+    }
+    let next = format!(
+        "It goes on as soon as this has changed, and fails without having stopped anything at {}",
+        moment(until)
+    );
+    stage.wait(obstacle, &next, vec![])
 }
 
 /// Runs the group's Jobs on the target, while the source still runs.
@@ -101,6 +126,7 @@ pub(super) fn blocked(stage: &Stage, journal: &mut Journal) -> Next {
     let until_deadline = stage.deadline.duration_since(stage.now).unsigned_abs();
     let wait = Wait {
         reason: reason::CONFLICTING_GROUPS,
+        fact: sentence.clone(),
         sentence,
         again: QUEUE_AGAIN.min(until_deadline),
     };

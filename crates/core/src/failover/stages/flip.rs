@@ -1,21 +1,31 @@
 //! The flip and what follows it: `PromotingTarget`, `StartingOnTarget`, `RunningPostHooks`. From here
-//! there is no way back; what fails can be continued by another request.
+//! it goes forward; what fails can be continued by another request. Only a target that cannot be
+//! promoted, and was seen not to have been, gives the roles back at the end of the budget.
 
 use farshore_api::conditions::failover as reason;
 use farshore_api::failover_request::FailoverState as State;
-use farshore_api::protection_group::{CurrentState, DesiredState};
+use farshore_api::protection_group::DesiredState;
 
-use super::{Next, Stage, mirror_command, over_budget, passed_hooks, tell};
-use crate::Seen;
+use super::{
+    Next, Stage, budget_sentence, may_return, mirror_command, over_budget, passed_hooks, tell,
+    wanted,
+};
 use crate::conditions::Truth;
-use crate::failover::evidence::{all_primary, mirror_says, reports, source_stopped};
+use crate::failover::evidence::{all_primary, group_reports, source_stopped};
 use crate::failover::hooks::{self, Progress, When};
 use crate::failover::journal::{Cause, Journal};
 use crate::failover::preflight::Obstacle;
 use crate::failover::step::Step;
 use crate::words::{self, moment};
 
-/// The role flip: from here there is no way back.
+/// Reasons of `RolesFlipped`: this request changed every role itself, from equal disks, or continues
+/// one that had changed some.
+pub(super) const FLIPPING: &str = "Flipping";
+pub(super) const FLIPPED: &str = "Flipped";
+const CONTINUING: &str = "Continuing";
+const CONTINUED: &str = "Continued";
+
+/// The role flip.
 pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
     let seen = stage.seen;
     let cast = &seen.cast;
@@ -34,6 +44,15 @@ pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
                 command: mirror_command(stage, &seen.source),
             };
             return wait_after_flip(stage, obstacle, tell(&seen.source, DesiredState::Stopped));
+        }
+        if journal.reason_of(reason::ROLES_FLIPPED).is_none() {
+            let how = if to_flip.len() == cast.len() {
+                FLIPPING
+            } else {
+                CONTINUING
+            };
+            let sentence = format!("sourceCluster becomes {}.", seen.target.cluster);
+            journal.fact(reason::ROLES_FLIPPED, Truth::False, how, &sentence);
         }
         let flips = to_flip
             .iter()
@@ -60,8 +79,12 @@ pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
         );
     }
     let sentence = format!("sourceCluster of every member is {}.", seen.target.cluster);
-    journal.fact(reason::ROLES_FLIPPED, Truth::True, "Flipped", &sentence);
-    match all_primary(seen) {
+    let how = match journal.reason_of(reason::ROLES_FLIPPED) {
+        Some(FLIPPING | FLIPPED) => FLIPPED,
+        _ => CONTINUED,
+    };
+    journal.fact(reason::ROLES_FLIPPED, Truth::True, how, &sentence);
+    match all_primary(seen, &seen.target) {
         Ok(()) => Next::Enter(
             State::StartingOnTarget,
             format!(
@@ -84,26 +107,34 @@ pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
     }
 }
 
-/// Tells the target's mirror to run, and waits until it says that it does.
+/// Tells the target's mirror what the hub's group says, and waits until it says that it is so. A
+/// group that shall be stopped stays stopped.
 pub(super) fn starting_on_target(stage: &Stage, journal: &mut Journal) -> Next {
     let seen = stage.seen;
-    if let Seen::Present(mirror) = &seen.target.mirror
-        && reports(mirror, DesiredState::Running, CurrentState::Running)
-    {
+    let (wanted, reached) = wanted(seen);
+    let arrived = group_reports(seen, &seen.target, wanted, reached);
+    let Err(fact) = arrived else {
         let sentence = format!(
-            "{} on cluster {} reports running.",
+            "{} on cluster {} reports {reached}.",
             seen.group_title(),
             seen.target.cluster
         );
-        journal.fact(reason::TARGET_RUNNING, Truth::True, "Running", &sentence);
-        let because = format!("cluster {} reports the group running", seen.target.cluster);
+        let (truth, why) = match wanted {
+            DesiredState::Running => (Truth::True, "Running"),
+            DesiredState::Stopped => (Truth::False, reason::GROUP_STOPPED),
+        };
+        journal.fact(reason::TARGET_RUNNING, truth, why, &sentence);
+        let because = format!(
+            "cluster {} reports the group {reached}",
+            seen.target.cluster
+        );
         if hooks::of(seen, When::Post).is_empty() {
             return Next::Enter(State::Completed, because);
         }
         return Next::Enter(State::RunningPostHooks, because);
-    }
+    };
     // DRBD must be Primary at the moment of the start, not only when the state was entered.
-    if let Err(fact) = all_primary(seen) {
+    if let Err(fact) = all_primary(seen, &seen.target) {
         let command = stage.command(&seen.target.cluster, "get drbdresource -A");
         return wait_after_flip(
             stage,
@@ -115,17 +146,8 @@ pub(super) fn starting_on_target(stage: &Stage, journal: &mut Journal) -> Next {
             vec![],
         );
     }
-    let fact = mirror_says(seen, &seen.target, "running");
     journal.fact(reason::TARGET_RUNNING, Truth::Unknown, "Starting", &fact);
-    let mut steps = Vec::new();
-    if seen
-        .group
-        .as_ref()
-        .is_some_and(|g| g.spec.desired_state == DesiredState::Stopped)
-    {
-        steps.push(Step::RunHubGroup);
-    }
-    steps.extend(tell(&seen.target, DesiredState::Running));
+    let steps = tell(&seen.target, wanted);
     let command = mirror_command(stage, &seen.target);
     wait_after_flip(
         stage,
@@ -198,10 +220,27 @@ pub(super) fn running_post_hooks(stage: &Stage, journal: &mut Journal) -> Next {
     }
 }
 
-/// After the flip: stays, or fails when the budget is over.
+/// After the flip: stays, or ends when the budget is over.
 fn wait_after_flip(stage: &Stage, obstacle: Obstacle, steps: Vec<Step>) -> Next {
-    if stage.now >= stage.deadline {
+    let back = stage.state == State::PromotingTarget && may_return(stage).is_ok();
+    let (source, target) = (&stage.seen.source.cluster, &stage.seen.target.cluster);
+    if stage.now < stage.deadline {
+        let next = if back {
+            format!(
+                "It goes on as soon as the disks on cluster {target} are connected and UpToDate; at {} the roles go back and the group is started on cluster {source} again",
+                moment(stage.deadline)
+            )
+        } else {
+            stage.or_fails_resumable()
+        };
+        return stage.wait(obstacle, &next, steps);
+    }
+    if !back {
         return over_budget(stage, &obstacle.fact);
     }
-    stage.wait(obstacle, &stage.or_fails_resumable(), steps)
+    let why = format!(
+        "{} Nothing was promoted or started on cluster {target}, so the roles go back to cluster {source}, whose disks are UpToDate.",
+        budget_sentence(stage, &obstacle.fact)
+    );
+    Next::RollBack(Cause::new(reason::BUDGET_EXCEEDED, why))
 }

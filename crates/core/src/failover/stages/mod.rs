@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use farshore_api::conditions::failover as reason;
 use farshore_api::failover_request::FailoverState as State;
-use farshore_api::protection_group::DesiredState;
+use farshore_api::protection_group::{CurrentState, DesiredState};
 use jiff::Timestamp;
 
 use super::LOOK_AGAIN;
+use super::evidence::{is_up_to_date, may_have_been_primary, mirror_says, out_of_sync, reports};
 use super::journal::{Cause, Journal};
 use super::observed::Side;
 use super::preflight::Obstacle;
-use super::scene::Scene;
+use super::scene::{Member, Scene};
 use super::step::Step;
 use crate::conditions::Truth;
 use crate::words::{self, moment};
@@ -46,6 +47,8 @@ pub enum Next {
 pub struct Wait {
     /// Reason of the condition `Complete`.
     pub reason: &'static str,
+    /// What is in the way, as a clause.
+    pub fact: String,
     /// Five parts for a person.
     pub sentence: String,
     /// When to look again if no change wakes us.
@@ -63,6 +66,10 @@ pub struct Stage<'a> {
     now: Timestamp,
     /// Why it rolls back, in `RollingBack`.
     cause: (String, String),
+    /// Whether this request has begun to change roles.
+    has_flipped: bool,
+    /// Whether it did so itself for every VM, from equal disks.
+    flipped_all: bool,
 }
 
 impl<'a> Stage<'a> {
@@ -76,6 +83,11 @@ impl<'a> Stage<'a> {
             deadline: journal.deadline().unwrap_or(now),
             now,
             cause: (reason.into(), message.into()),
+            has_flipped: journal.reason_of(reason::ROLES_FLIPPED).is_some(),
+            flipped_all: matches!(
+                journal.reason_of(reason::ROLES_FLIPPED),
+                Some(flip::FLIPPING | flip::FLIPPED | rollback::RETURNED)
+            ),
         }
     }
 
@@ -84,6 +96,7 @@ impl<'a> Stage<'a> {
         let trouble = self.seen.trouble.as_ref();
         let trouble =
             trouble.map_or_else(String::new, |t| format!(" (the last attempt failed: {t})"));
+        let fact = format!("{}{trouble}", obstacle.fact);
         let sentence = words::Wait {
             what: format!(
                 "Failover of {} to cluster {} is in {} since {}",
@@ -92,13 +105,14 @@ impl<'a> Stage<'a> {
                 self.state,
                 moment(self.since)
             ),
-            by: format!("{}{trouble}", obstacle.fact),
+            by: fact.clone(),
             since: None,
             next,
             command: obstacle.command,
         };
         let wait = Wait {
             reason: obstacle.reason,
+            fact,
             sentence: sentence.to_string(),
             again: LOOK_AGAIN,
         };
@@ -133,29 +147,39 @@ impl<'a> Stage<'a> {
     /// Gives up in the way that the state allows.
     fn give_up(&self, reason: &'static str, why: String) -> Next {
         let seen = self.seen;
-        if may_have_flipped(seen, self.state) {
-            let how = format!(
-                "Roles may already be on cluster {0}, so nothing is rolled back; create a new FailoverRequest with targetCluster {0} to continue.",
-                seen.target.cluster
-            );
-            Next::Fail {
-                cause: Cause::new(reason, format!("{why} {how}")),
-                rolled_back: Some(false),
-                resumable: Some(true),
-            }
-        } else if source_may_be_stopped(self.state) {
-            Next::RollBack(Cause::new(reason, why))
-        } else {
-            let how = format!(
-                "Nothing was stopped: the group stays on cluster {}.",
-                seen.source.cluster
-            );
-            Next::Fail {
-                cause: Cause::new(reason, format!("{why} {how}")),
-                rolled_back: None,
-                resumable: None,
-            }
+        let (target, source) = (&seen.target.cluster, &seen.source.cluster);
+        let untouched = !source_may_be_stopped(self.state) && !self.state.is_past_flip();
+        let fail = |how: String, rolled_back, resumable| Next::Fail {
+            cause: Cause::new(reason, format!("{why} {how}")),
+            rolled_back,
+            resumable,
+        };
+        if untouched && !seen.any_flipped() {
+            let how = format!("Nothing was stopped: the group stays on cluster {source}.");
+            return fail(how, None, None);
         }
+        if untouched {
+            // Members may stand on the target although this request flipped none: by hand, or by
+            // one before.
+            let how = format!(
+                "This request stopped nothing; roles were on cluster {target} before it. Create a new FailoverRequest with targetCluster {target} to bring the others there."
+            );
+            return fail(how, None, Some(true));
+        }
+        let kept_from_it =
+            self.state == State::PromotingTarget && !self.has_flipped && !seen.any_flipped();
+        if kept_from_it || !may_have_flipped(seen, self.state) {
+            return Next::RollBack(Cause::new(reason, why));
+        }
+        let how = match self.state {
+            State::PromotingTarget => format!(
+                "Roles are on cluster {target}, or on their way, and the VMs are down on both. When the disks there are connected and UpToDate, DRBD becomes Primary and the group goes on there without another request; a new FailoverRequest with targetCluster {target} follows it and runs the hooks that are left. Look with: kubectl --context {target} get drbdresource -A"
+            ),
+            _ => format!(
+                "Roles may already be on cluster {target}, so nothing is rolled back; create a new FailoverRequest with targetCluster {target} to continue."
+            ),
+        };
+        fail(how, Some(false), Some(true))
     }
 }
 
@@ -164,7 +188,10 @@ pub fn look(stage: &Stage, journal: &mut Journal) -> Next {
     if let Some(end) = interruption(stage) {
         return end;
     }
-    match stage.state {
+    if stage.seen.request.spec.abort && stage.state.is_past_flip() {
+        journal.ignore_abort(&abort_too_late(stage));
+    }
+    let next = match stage.state {
         State::Validating => before::validating(stage, journal),
         State::RunningPreHooks => before::running_pre_hooks(stage, journal),
         State::StoppingOnSource => stop::stopping_on_source(stage, journal),
@@ -173,31 +200,22 @@ pub fn look(stage: &Stage, journal: &mut Journal) -> Next {
         State::StartingOnTarget => flip::starting_on_target(stage, journal),
         State::RunningPostHooks => flip::running_post_hooks(stage, journal),
         State::Blocked => before::blocked(stage, journal),
-        State::RollingBack => rollback::rolling_back(stage),
+        State::RollingBack => rollback::rolling_back(stage, journal),
         // These are not looked at: they are before the lock, or after the end.
         State::Pending | State::Completed | State::Failed => {
             Next::Enter(State::Validating, "the lock is taken".into())
         }
-    }
+    };
+    within_budget(stage, next)
 }
 
-/// What ends a failover from outside: its group is gone, it is deleted, it is told to abort, or its
-/// time is over. After the flip only the time counts, and a state whose end can be observed is
-/// rather left than failed: see [`over_budget`].
+/// What ends a failover from outside: its group is gone, it is deleted, or it is told to abort. After
+/// the flip only the time counts, and a state whose end can be observed is rather left than failed.
 fn interruption(stage: &Stage) -> Option<Next> {
     let seen = stage.seen;
     if seen.group.is_none() {
-        let running = format!(
-            "{} was deleted while this failover ran in {}.",
-            seen.group_title(),
-            stage.state
-        );
-        let advice = format!(
-            "Nothing more is done; see whether its VMs run: kubectl get vm -A on clusters {} and {}.",
-            seen.source.cluster, seen.target.cluster
-        );
         return Some(Next::Fail {
-            cause: Cause::new(reason::GROUP_NOT_FOUND, format!("{running} {advice}")),
+            cause: group_is_gone(seen, stage.state),
             rolled_back: Some(false),
             resumable: None,
         });
@@ -205,33 +223,140 @@ fn interruption(stage: &Stage) -> Option<Next> {
     if stage.state == State::RollingBack || stage.state.is_past_flip() {
         return None;
     }
-    // Members may stand on the target although this request flipped none: by hand, or by one before.
-    // Until it stops something, it can simply be given up.
-    let touched_nothing = matches!(stage.state, State::Validating | State::RunningPreHooks);
-    let may_give_up = touched_nothing || !seen.any_flipped();
-    if seen.request.metadata.deletion_timestamp.is_some() && may_give_up {
+    if seen.request.metadata.deletion_timestamp.is_some() {
         return Some(stage.give_up(
             reason::DELETED,
             "The FailoverRequest was deleted before the role flip.".into(),
         ));
     }
-    if seen.request.spec.abort && may_give_up {
+    if seen.request.spec.abort {
         return Some(stage.give_up(
             reason::ABORTED,
             "Aborted by spec.abort before the role flip.".into(),
         ));
     }
-    (stage.now >= stage.deadline).then(|| over_budget(stage, "it had not come to the role flip"))
+    None
+}
+
+/// Before the flip a state ends with the budget, whatever it waits for.
+fn within_budget(stage: &Stage, next: Next) -> Next {
+    let bound = stage.state != State::RollingBack && !stage.state.is_past_flip();
+    if !bound || stage.now < stage.deadline {
+        return next;
+    }
+    match next {
+        Next::Wait(wait, _) => over_budget(stage, &wait.fact),
+        Next::Enter(..) => over_budget(stage, "it had not come to the role flip"),
+        ended => ended,
+    }
 }
 
 fn over_budget(stage: &Stage, what: &str) -> Next {
-    let why = format!(
+    stage.give_up(reason::BUDGET_EXCEEDED, budget_sentence(stage, what))
+}
+
+fn budget_sentence(stage: &Stage, what: &str) -> String {
+    format!(
         "The budget of this failover ended at {} while {what} (state {} since {}).",
         moment(stage.deadline),
         stage.state,
         moment(stage.since)
+    )
+}
+
+/// What the hub wants the group to be, and what a mirror reports then.
+fn wanted(seen: &Scene) -> (DesiredState, CurrentState) {
+    let group = seen.group.as_ref();
+    match group.map_or(DesiredState::Running, |g| g.spec.desired_state) {
+        DesiredState::Running => (DesiredState::Running, CurrentState::Running),
+        DesiredState::Stopped => (DesiredState::Stopped, CurrentState::Stopped),
+    }
+}
+
+/// Why a failover ends whose group is gone.
+pub fn group_is_gone(seen: &Scene, state: State) -> Cause {
+    let message = format!(
+        "{} was deleted while this failover ran in {state}. Nothing more is done; see whether its VMs run: kubectl get vm -A on clusters {} and {}.",
+        seen.group_title(),
+        seen.source.cluster,
+        seen.target.cluster
     );
-    stage.give_up(reason::BUDGET_EXCEEDED, why)
+    Cause::new(reason::GROUP_NOT_FOUND, message)
+}
+
+/// The answer to an abort after the roles began to change.
+fn abort_too_late(stage: &Stage) -> String {
+    let (target, source) = (&stage.seen.target.cluster, &stage.seen.source.cluster);
+    let next = match stage.state {
+        State::PromotingTarget => format!(
+            "It goes on to cluster {target}; if the disks there cannot be promoted by {}, it ends then, and goes back to cluster {source} where that is safe",
+            moment(stage.deadline)
+        ),
+        _ => format!(
+            "It goes on to its end, at {} at the latest",
+            moment(stage.deadline)
+        ),
+    };
+    words::Wait {
+        what: format!(
+            "The failover of {} is not aborted",
+            stage.seen.group_title()
+        ),
+        by: format!(
+            "the roles have begun to move to cluster {target} (state {} since {})",
+            stage.state,
+            moment(stage.since)
+        ),
+        since: None,
+        next: &next,
+        command: format!(
+            "To go back afterwards, create a FailoverRequest with targetCluster {source}; look with: kubectl get failoverrequest -n {} {} -o yaml",
+            stage.seen.namespace(),
+            stage.seen.name()
+        ),
+    }
+    .to_string()
+}
+
+/// Whether the roles may go back to the source although they have changed; Err says why not. All of
+/// this must be seen, and unknown is not seen:
+///
+/// - this request changed them for every VM, when the disks were equal and nothing ran;
+/// - the target was never Primary since, and its mirror was never told to run: nothing was written;
+/// - the source holds everything;
+/// - the disks of the target are the reason. One that is merely slow goes forward.
+///
+/// Two Primaries cannot come of it: the source becomes Primary, at a further epoch, only when the
+/// agent of the target has reported Secondary at that epoch.
+pub fn may_return(stage: &Stage) -> Result<(), String> {
+    let seen = stage.seen;
+    let (source, target) = (&seen.source, &seen.target);
+    if !stage.flipped_all {
+        return Err("roles were there before this request".into());
+    }
+    match &target.mirror {
+        Seen::Present(m) if reports(m, DesiredState::Stopped, CurrentState::Stopped) => {}
+        _ => return Err(mirror_says(seen, target, "stopped")),
+    }
+    for Member { vm, .. } in &seen.cast {
+        if let Some(why) = may_have_been_primary(target, vm) {
+            return Err(format!("VM {vm} {why} on cluster {}", target.cluster));
+        }
+        if !is_up_to_date(source, vm) {
+            return Err(format!(
+                "VM {vm} is not seen UpToDate on cluster {}",
+                source.cluster
+            ));
+        }
+    }
+    let mut cast = seen.cast.iter();
+    if cast.all(|m| out_of_sync(target, &m.vm).is_none()) {
+        return Err(format!(
+            "the disks on cluster {} can be promoted",
+            target.cluster
+        ));
+    }
+    Ok(())
 }
 
 /// Whether any member's role may be on the target: a point that no failover returns from.

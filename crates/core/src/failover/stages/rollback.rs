@@ -1,22 +1,28 @@
-//! `RollingBack`: the source is started again after a failover that gave up before the flip.
+//! `RollingBack`: the source is started again after a failover that gave up before the flip, or whose
+//! target could not be promoted and gives the roles back.
 
 use farshore_api::conditions::failover as reason;
-use farshore_api::protection_group::{CurrentState, DesiredState};
 use jiff::SignedDuration;
 
-use super::{Next, Stage, may_have_flipped, mirror_command, tell};
-use crate::Seen;
+use super::{Next, Stage, may_have_flipped, mirror_command, tell, wanted};
+use crate::conditions::Truth;
 use crate::failover::ROLLBACK_LIMIT;
-use crate::failover::evidence::{mirror_says, reports};
-use crate::failover::journal::Cause;
+use crate::failover::evidence::{all_primary, group_reports};
+use crate::failover::journal::{Cause, Journal};
 use crate::failover::preflight::Obstacle;
+use crate::failover::step::Step;
 use crate::words::moment;
 
+/// Reason of `RolesFlipped` when the roles go back.
+pub(super) const RETURNED: &str = "Returned";
+
 /// Starts the source again, as the hub wants the group. Ends within its limit, with the truth.
-pub(super) fn rolling_back(stage: &Stage) -> Next {
+pub(super) fn rolling_back(stage: &Stage, journal: &mut Journal) -> Next {
     let seen = stage.seen;
     let (cause, why) = (known_reason(&stage.cause.0), stage.cause.1.clone());
-    if may_have_flipped(seen, stage.state) {
+    let source = &seen.source;
+    let flipped = may_have_flipped(seen, stage.state);
+    if flipped && !(stage.has_flipped && stage.flipped_all) {
         // Never start a source whose role is gone.
         let message = format!(
             "{why} The rollback stopped: roles are on cluster {0} already; create a new FailoverRequest with targetCluster {0} to continue.",
@@ -28,18 +34,19 @@ pub(super) fn rolling_back(stage: &Stage) -> Next {
             resumable: Some(true),
         };
     }
-    let wanted = seen
-        .group
-        .as_ref()
-        .map_or(DesiredState::Running, |g| g.spec.desired_state);
-    let reached = match wanted {
-        DesiredState::Running => CurrentState::Running,
-        DesiredState::Stopped => CurrentState::Stopped,
+    if stage.has_flipped {
+        let sentence = format!("sourceCluster goes back to {}.", source.cluster);
+        journal.fact(reason::ROLES_FLIPPED, Truth::False, RETURNED, &sentence);
+    }
+    let (wanted, reached) = wanted(seen);
+    // The source's roles come back before anything is started.
+    let not_primary = match all_primary(seen, source) {
+        Err(fact) if stage.has_flipped => Some(fact),
+        _ if flipped => Some(format!("sourceCluster is not {} yet", source.cluster)),
+        _ => None,
     };
-    let source = &seen.source;
-    if let Seen::Present(mirror) = &source.mirror
-        && reports(mirror, wanted, reached)
-    {
+    let arrived = group_reports(seen, source, wanted, reached);
+    if not_primary.is_none() && arrived.is_ok() {
         let cause = Cause::new(
             cause,
             format!(
@@ -56,12 +63,24 @@ pub(super) fn rolling_back(stage: &Stage) -> Next {
             resumable: None,
         };
     }
-    let fact = mirror_says(seen, source, reached.as_str());
+    let steps = match &not_primary {
+        Some(_) => return_roles(stage),
+        None => tell(source, wanted),
+    };
+    let fact = not_primary.or(arrived.err()).unwrap_or_default();
     let limit = SignedDuration::from_secs(ROLLBACK_LIMIT.as_secs() as i64);
     let until = stage.since + limit;
     if stage.now >= until {
+        let how = if stage.has_flipped {
+            format!(
+                ": DRBD becomes Primary there when the agents on cluster {} have confirmed Secondary",
+                seen.target.cluster
+            )
+        } else {
+            String::new()
+        };
         let advice = format!(
-            "The group was told to be {wanted} on cluster {} and may still get there; look with: {}",
+            "The group shall be {wanted} on cluster {} and may still get there{how}; look with: {}",
             source.cluster,
             mirror_command(stage, source)
         );
@@ -84,7 +103,22 @@ pub(super) fn rolling_back(stage: &Stage) -> Next {
         "It ends when the group is seen {reached}, or at {} without",
         moment(until)
     );
-    stage.wait(obstacle, &next, tell(source, wanted))
+    stage.wait(obstacle, &next, steps)
+}
+
+/// Every role that this request has changed, back to the source.
+fn return_roles(stage: &Stage) -> Vec<Step> {
+    let seen = stage.seen;
+    let requests = seen.cast.iter().filter_map(|m| m.request);
+    requests
+        .filter(|r| seen.flipped(r))
+        .filter_map(|r| {
+            Some(Step::Flip {
+                protection_request: r.metadata.name.clone()?,
+                to: seen.source.cluster.clone(),
+            })
+        })
+        .collect()
 }
 
 /// The constant of a reason that was read back from the status.
@@ -96,6 +130,7 @@ fn known_reason(read: &str) -> &'static str {
         reason::VM_STOP_TIMEOUT,
         reason::CONFLICTING_GROUPS,
         reason::HOOK_FAILED,
+        reason::MEMBERS_NOT_PROTECTED,
     ];
     all.into_iter()
         .find(|r| *r == read)

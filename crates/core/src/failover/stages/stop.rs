@@ -69,6 +69,13 @@ pub(super) fn removing_taints(stage: &Stage, journal: &mut Journal) -> Next {
             tell(&seen.source, DesiredState::Stopped),
         );
     }
+    // To wait would keep the VMs down for what may never change back.
+    if let Some(lost) = preflight::protection_lost(seen) {
+        return stage.give_up(
+            reason::MEMBERS_NOT_PROTECTED,
+            format!("{lost}: what it has written would not be on the target."),
+        );
+    }
     // Only now, with no writer left, equal disks mean that every acknowledged write is there.
     if let Some(obstacle) = preflight::in_sync(seen) {
         return stage.wait(obstacle, &stage.or_gives_up(), vec![]);

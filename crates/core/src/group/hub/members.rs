@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use farshore_api::failover_request::FailoverState;
 use farshore_api::protection_group::GroupMember;
 use farshore_api::protection_request::ProtectionPhase;
-use farshore_api::{FailoverRequest, ProtectionGroup, ProtectionRequest};
+use farshore_api::{FailoverRequest, ProtectionGroup, ProtectionRequest, names};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 
@@ -99,7 +99,14 @@ impl<'a> Hub<'a> {
         let member = |spec: &'a GroupMember| {
             let request = resolve(spec, &seen.requests);
             let older = seen.others.iter().find(|other| {
-                other.metadata.deletion_timestamp.is_none()
+                // A group that was refused for its name holds nobody.
+                let refused = other
+                    .metadata
+                    .name
+                    .as_deref()
+                    .is_some_and(|n| !names::fits_label(n));
+                !refused
+                    && other.metadata.deletion_timestamp.is_none()
                     && age(other) < age(&seen.group)
                     && request.is_some_and(|r| contains(other, r))
             });

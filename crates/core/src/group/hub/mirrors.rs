@@ -43,8 +43,15 @@ impl<'a> Hub<'a> {
                 });
             }
             Some(Seen::Absent) if !members.is_empty() => {
-                // While the lock is held only a mirror that says `stopped` is made.
-                if let Some(state) = due.filter(|d| free || *d == DesiredState::Stopped) {
+                // While the lock is held only a mirror that says `stopped` is made: on the active side
+                // too once the roles move, where the failover then starts it.
+                let made = match due {
+                    Some(DesiredState::Running) if !free => {
+                        self.roles_move().then_some(DesiredState::Stopped)
+                    }
+                    due => due,
+                };
+                if let Some(state) = made {
                     let mirror = Box::new(self.new_mirror(members, state));
                     self.decision.steps.push(Step::CreateMirror {
                         cluster: cluster.into(),
@@ -62,6 +69,16 @@ impl<'a> Hub<'a> {
             }
             _ => {}
         }
+    }
+
+    /// Whether the failover that holds the lock is past the role flip.
+    fn roles_move(&self) -> bool {
+        let holder = self.locked_by.as_deref();
+        let mut failovers = self.seen.failovers.iter();
+        failovers
+            .find(|f| f.metadata.name.as_deref() == holder)
+            .and_then(|f| f.status.as_ref()?.state)
+            .is_some_and(|s| s.is_past_flip())
     }
 
     fn mirror_spec(&self, members: &[GroupMember], state: DesiredState) -> ProtectionGroupSpec {
@@ -96,7 +113,8 @@ impl<'a> Hub<'a> {
     }
 
     /// What differs between a mirror and what it shall be; `state` only where it may be touched. Where
-    /// it may not, no member joins: it would be started or stopped by the state that stands there.
+    /// it may not, no member joins, for it would be started or stopped by the state that stands there,
+    /// and none leaves, for it would be left down on both sides.
     fn mirror_patch(
         &self,
         live: &ProtectionGroup,
@@ -106,14 +124,11 @@ impl<'a> Hub<'a> {
         let wanted = match state {
             Some(state) => self.new_mirror(members, state),
             None => {
-                let known =
-                    |m: &&GroupMember| live.spec.members.iter().any(|l| l.vm_ref == m.vm_ref);
-                let stay: Vec<GroupMember> = members.iter().filter(known).cloned().collect();
-                let stay = if stay.is_empty() {
-                    live.spec.members.clone()
-                } else {
-                    stay
+                let now = |old: &GroupMember| {
+                    let same = members.iter().find(|m| m.vm_ref == old.vm_ref);
+                    same.unwrap_or(old).clone()
                 };
+                let stay: Vec<GroupMember> = live.spec.members.iter().map(now).collect();
                 self.new_mirror(&stay, live.spec.desired_state)
             }
         };

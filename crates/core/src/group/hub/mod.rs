@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use farshore_api::conditions::group as condition;
-use farshore_api::meta::finalizers;
+use farshore_api::meta::{finalizers, labels};
 use farshore_api::protection_group::{GroupMember, ProtectionGroupStatus};
 use farshore_api::{
     FailoverRequest, ProtectionGroup, ProtectionRequest, ProtectionZone, ReplicationGroupStatus,
+    names,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -107,6 +108,7 @@ pub struct Decision {
     /// When to look again.
     pub requeue: Option<Duration>,
 }
+
 /// Decides about one group.
 pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     let old = seen.group.status.clone().unwrap_or_default();
@@ -234,7 +236,24 @@ impl<'a> Hub<'a> {
         self.wait((condition::READY, Truth::False, "Deleting"), told);
     }
 
+    /// A server that knows no rules on names has let one in that does not fit.
+    fn refuse_name(&mut self) {
+        let message = format!(
+            "the name of this ProtectionGroup has {} characters and may have {}: it is the value of the label {} on its mirrors. Nothing was changed; delete this group and create it anew with a shorter name",
+            self.name.len(),
+            names::LABEL_LIMIT,
+            labels::PROTECTION_GROUP
+        );
+        for type_ in [condition::SYNCED, condition::READY] {
+            let reason = condition::NAME_TOO_LONG;
+            self.set(type_, Truth::False, reason, message.clone());
+        }
+    }
+
     fn keep(&mut self) {
+        if !names::fits_label(self.name) {
+            return self.refuse_name();
+        }
         let seen = self.seen;
         let members = self.members();
         let active = self.active(&members);

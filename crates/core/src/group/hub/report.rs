@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use farshore_api::conditions::group as condition;
+use farshore_api::conditions::{group as condition, request};
 use farshore_api::names;
 use farshore_api::protection_group::{CurrentState, GroupClusterStatus};
 use farshore_api::protection_request::ProtectionPhase;
@@ -251,10 +251,13 @@ impl Hub<'_> {
                     .request
                     .and_then(|r| r.metadata.name.clone())
                     .unwrap_or_default();
-                format!(
-                    "ProtectionRequest {name} is {}",
-                    phase(m).map_or("new", ProtectionPhase::as_str)
-                )
+                let phase = phase(m).map_or("new", ProtectionPhase::as_str);
+                let told = m.request.and_then(|r| r.status.as_ref());
+                let why = told
+                    .and_then(|s| conditions::get(&s.conditions, request::PROTECTED))
+                    .filter(|c| c.status != "True" && c.reason != phase)
+                    .map_or(String::new(), |c| format!(" ({})", c.reason));
+                format!("ProtectionRequest {name} is {phase}{why}")
             })
             .collect();
         if behind.is_empty() {

@@ -165,6 +165,57 @@ fn changes_of_the_group_reach_both_mirrors() {
 }
 
 #[test]
+fn what_the_user_wants_of_the_group_is_wanted_of_its_active_side() {
+    let mut seen = settle(observed());
+    for (wanted, active) in [
+        (DesiredState::Stopped, "east"),
+        (DesiredState::Running, "east"),
+        (DesiredState::Stopped, "west"),
+        (DesiredState::Running, "west"),
+    ] {
+        seen.group.spec.desired_state = wanted;
+        for request in &mut seen.requests {
+            request.spec.source_cluster = active.into();
+        }
+        seen = settle(seen);
+        for (cluster, state) in states(&seen) {
+            let due = if cluster == active {
+                wanted
+            } else {
+                DesiredState::Stopped
+            };
+            assert_eq!(state, due, "{cluster} while {active} is active");
+        }
+    }
+}
+
+#[test]
+fn a_name_that_no_label_can_have_is_told_and_holds_nobody() {
+    let mut seen = observed();
+    let long = "g".repeat(64);
+    seen.group.metadata.name = Some(long.clone());
+    let decision = decide(&seen, now());
+    assert_eq!(decision.steps, []);
+    assert!(
+        ready(&decision).starts_with(
+            "False NameTooLong: the name of this ProtectionGroup has 64 characters and may have 63"
+        ),
+        "{}",
+        ready(&decision)
+    );
+    seen.group.metadata.deletion_timestamp = Some(Time(now()));
+    assert_eq!(decide(&seen, now()).steps, [Step::RemoveFinalizer]);
+
+    let mut heir = observed();
+    let mut refused = group(json!([{"protectionRequestRef": "db01"}]));
+    refused.metadata.name = Some(long);
+    refused.metadata.creation_timestamp = Some(Time("2025-01-01T00:00:00Z".parse().unwrap()));
+    heir.others.push(refused);
+    let heir = settle(heir);
+    assert!(ready(&decide(&heir, now())).starts_with("True"));
+}
+
+#[test]
 fn while_a_failover_holds_the_lock_only_it_says_what_runs() {
     let mut seen = settle(observed());
     seen.lease = Some(lease("uid-of-fr", "2026-01-01T00:58:00Z"));
@@ -198,6 +249,58 @@ fn while_a_failover_holds_the_lock_only_it_says_what_runs() {
             ("west".into(), DesiredState::Running)
         ]
     );
+}
+
+/// The VMs that a group's mirror names on each cluster.
+fn named(seen: &Observed) -> Vec<usize> {
+    let count = |m: &Seen<ProtectionGroup>| m.present().map_or(0, |m| m.spec.members.len());
+    seen.mirrors.values().map(count).collect()
+}
+
+#[test]
+fn while_a_failover_holds_the_lock_no_member_leaves_a_mirror() {
+    let mut seen = settle(observed());
+    let all = named(&seen);
+    seen.lease = Some(lease("uid-of-fr", "2026-01-01T00:58:00Z"));
+    let mut unprotected = seen.clone();
+    unprotected.requests[0].metadata.deletion_timestamp = Some(Time(now()));
+    assert_eq!(named(&settle(unprotected.clone())), all);
+    let mut removed = seen.clone();
+    removed.group.spec.members.remove(0);
+    assert_eq!(named(&settle(removed)), all);
+
+    unprotected.lease = None;
+    let fewer: Vec<usize> = all.iter().map(|n| n - 1).collect();
+    assert_eq!(named(&settle(unprotected)), fewer, "it leaves afterwards");
+}
+
+#[test]
+fn a_mirror_lost_while_the_roles_move_is_made_again_stopped() {
+    let mut seen = settle(observed());
+    let active = seen.requests[0].spec.source_cluster.clone();
+    seen.lease = Some(lease("uid-of-fr", "2026-01-01T00:58:00Z"));
+    let failover = |state: &str| -> FailoverRequest {
+        from_json(json!({
+            "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "FailoverRequest",
+            "metadata": {"name": "move", "uid": "uid-of-fr"},
+            "spec": {"protectionGroupRef": {"name": "shop"}, "targetCluster": active, "failoverType": "planned"},
+            "status": {"state": state},
+        }))
+    };
+    seen.mirrors.insert(active.clone(), Seen::Absent);
+    for (state, made) in [("Validating", false), ("StartingOnTarget", true)] {
+        seen.failovers = vec![failover(state)];
+        let steps = decide(&seen, now()).steps;
+        let stopped = steps.iter().any(|step| {
+            matches!(step, Step::CreateMirror { cluster, mirror }
+                if *cluster == active && mirror.spec.desired_state == DesiredState::Stopped)
+        });
+        assert_eq!(
+            (stopped, steps.len()),
+            (made, usize::from(made)),
+            "{state}: {steps:?}"
+        );
+    }
 }
 
 #[test]

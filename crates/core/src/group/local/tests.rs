@@ -130,6 +130,40 @@ impl Case {
     }
 }
 
+#[test]
+fn the_cause_that_kubevirt_names_is_found_before_its_consequence() {
+    let object = |conditions: Value| json!({"status": {"conditions": conditions}});
+    let not_ready = json!({"type": "Ready", "status": "False", "reason": "GuestNotRunning", "message": "Guest VM is not reported as running"});
+    let cases = [
+        (json!([]), None),
+        (
+            json!([not_ready.clone()]),
+            Some("GuestNotRunning: Guest VM is not reported as running"),
+        ),
+        (
+            json!([not_ready.clone(), {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]),
+            Some("Unschedulable: 0/3 nodes are available"),
+        ),
+        (
+            json!([not_ready, {"type": "Synchronized", "status": "False", "reason": "FailedPvcNotFound", "message": "PVC shop/x does not exist"}]),
+            Some("FailedPvcNotFound: PVC shop/x does not exist"),
+        ),
+        (
+            json!([{"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "denied"}]),
+            Some("FailedCreate: denied"),
+        ),
+        (
+            json!([{"type": "Ready", "status": "False", "reason": "VMINotExists", "message": "VMI does not exist"}]),
+            None,
+        ),
+        (json!([{"type": "Ready", "status": "True"}]), None),
+    ];
+    for (conditions, expected) in cases {
+        assert_eq!(complaint(&object(conditions)).as_deref(), expected);
+    }
+    assert_eq!(complaint(&json!({})), None);
+}
+
 fn any_short() -> impl Strategy<Value = Short> {
     let spec = prop::sample::select(vec![
         None,
@@ -152,6 +186,7 @@ fn any_short() -> impl Strategy<Value = Short> {
                 ready,
                 since: Timestamp::from_second(1_767_225_600 + since).ok(),
                 deleting,
+                message: None,
             }),
     );
     let role = prop::option::of(prop::sample::select(vec![

@@ -40,7 +40,7 @@ type Change = fn(&mut Observed);
 
 #[test]
 fn bad_input_lands_in_a_condition_that_says_what_to_do() {
-    let cases: [(&str, Change); 22] = [
+    let cases: [(&str, Change); 24] = [
         ("all is well", |_| {}),
         ("zone not validated", |s| {
             let zone = s.zone.as_mut().unwrap().status.as_mut().unwrap();
@@ -141,14 +141,299 @@ fn bad_input_lands_in_a_condition_that_says_what_to_do() {
             s.sides.get_mut(WEST).unwrap().vm = Seen::Present(machine())
         }),
         ("no default policy", |s| s.policies.clear()),
+        ("a name that no label can have", |s| {
+            s.request.metadata.name = Some("n".repeat(64))
+        }),
+        ("a claim whose replicated disk cannot be named", |s| {
+            let claim = "c".repeat(249);
+            volumes(
+                s,
+                json!([{"name": "root", "persistentVolumeClaim": {"claimName": claim}}]),
+            );
+        }),
     ];
     let mut told = String::new();
     for (name, change) in cases {
         let mut seen = validating();
         change(&mut seen);
+        agrees(&decide(&seen, "2026-01-01T00:00:30Z".parse().unwrap()).status);
         told.push_str(&format!("{name}\n    {}\n", verdict(&seen)));
     }
     insta::assert_snapshot!(told);
+}
+
+/// What a listing shows and what the conditions say is the same.
+pub fn agrees(status: &farshore_api::protection_request::ProtectionRequestStatus) {
+    use ProtectionPhase::{Failed, Pending, Protected, Unprotecting, Validating};
+    let says = |type_: &str| {
+        let found = conditions::get(&status.conditions, type_);
+        found.map_or("absent", |c| c.status.as_str())
+    };
+    let told = serde_json::to_string_pretty(status).unwrap();
+    let phase = status.phase;
+    if let Some(protected) = conditions::get(&status.conditions, "Protected") {
+        let is = phase == Some(Protected);
+        assert_eq!(
+            protected.status,
+            if is { "True" } else { "False" },
+            "{told}"
+        );
+    } else {
+        assert!(matches!(phase, None | Some(Pending | Validating)), "{told}");
+    }
+    match phase {
+        Some(Failed) => assert_eq!(says("Validated"), "False", "{told}"),
+        None | Some(Pending | Validating | Unprotecting) => {}
+        Some(_) => assert_eq!(says("Validated"), "True", "{told}"),
+    }
+}
+
+#[test]
+fn a_failed_request_that_cannot_be_checked_again_is_no_longer_called_failed() {
+    let mut world = World::new(observed());
+    world.side(EAST).vm = Seen::Absent;
+    for _ in 0..4 {
+        world.reconcile();
+    }
+    assert_eq!(world.phase(), Some(ProtectionPhase::Failed));
+    assert_eq!(world.says("Protected").unwrap().1, "ValidationFailed");
+    let zone_is_gone = |seen: &mut Observed| seen.zone = None;
+    let cluster_is_dark = |seen: &mut Observed| {
+        seen.sides.insert(WEST.into(), Side::unreachable("timeout"));
+    };
+    for change in [zone_is_gone as Change, cluster_is_dark] {
+        let mut seen = world.seen.clone();
+        change(&mut seen);
+        let status = decide(&seen, world.now).status;
+        agrees(&status);
+        assert_eq!(status.phase, Some(ProtectionPhase::Validating));
+        let validated = conditions::get(&status.conditions, "Validated").unwrap();
+        assert_eq!(validated.status, "Unknown");
+    }
+}
+
+#[test]
+fn an_added_disk_is_said_loudly_until_it_is_detached() {
+    for running_only in [false, true] {
+        let mut world = World::new(observed());
+        world.settle();
+        if running_only {
+            // As `virtctl addvolume` does without --persist.
+            world.side(EAST).vmi = Seen::Present(json!({"metadata": {}, "spec": {"volumes": [
+                {"name": "extra", "persistentVolumeClaim": {"claimName": "db01-extra", "hotpluggable": true}},
+            ]}}));
+        } else {
+            world.add_disk(EAST);
+        }
+        let standby = world.seen.sides[WEST].vm.clone();
+        let decision = decide(&world.seen, world.now);
+        let told: Vec<_> = decision
+            .notes
+            .iter()
+            .map(|n| (n.warning, n.reason.as_str()))
+            .collect();
+        assert_eq!(told, [(true, "UnreplicatedVolume")]);
+        world.settle();
+        agrees(world.seen.request.status.as_ref().unwrap());
+        assert_eq!(world.phase(), Some(ProtectionPhase::Degraded));
+        let (status, reason, message) = world.says("Protected").unwrap();
+        assert_eq!(
+            (status.as_str(), reason.as_str()),
+            ("False", "UnreplicatedVolume")
+        );
+        if !running_only {
+            insta::assert_snapshot!("unreplicated_volume", message);
+        }
+        assert!(message.contains("volume extra"), "{message}");
+        assert_eq!(
+            world.seen.sides[WEST].vm, standby,
+            "the standby can still start"
+        );
+        assert_eq!(world.says("StandbyInStep").unwrap().1, "UnreplicatedVolume");
+        assert!(decide(&world.seen, world.now).notes.is_empty());
+
+        world.link = false;
+        world.settle();
+        let (_, reason, message) = world.says("Protected").unwrap();
+        assert_eq!(reason, "UnreplicatedVolume");
+        assert!(
+            message.contains(", and also ") && message.contains("not connected"),
+            "{message}"
+        );
+        world.link = true;
+        if running_only {
+            world.side(EAST).vmi = Seen::Present(json!({"metadata": {}}));
+        } else {
+            world.remove_disk(EAST);
+        }
+        world.settle();
+        assert_eq!(world.phase(), Some(ProtectionPhase::Protected));
+        assert_eq!(world.says("Protected").unwrap().0, "True");
+        assert_eq!(world.says("StandbyInStep").unwrap().0, "True");
+    }
+}
+
+#[test]
+fn a_disk_added_during_the_first_sync_keeps_the_request_from_being_called_protected() {
+    let mut world = World::new(observed());
+    while world.phase() != Some(ProtectionPhase::Syncing) {
+        world.reconcile();
+        for cluster in [EAST, WEST] {
+            world.agent(cluster);
+            world.kubevirt(cluster);
+        }
+    }
+    world.add_disk(EAST);
+    world.settle();
+    assert!(!world.phases.contains(&ProtectionPhase::Protected));
+    assert_eq!(world.says("Protected").unwrap().1, "UnreplicatedVolume");
+}
+
+#[test]
+fn a_grown_disk_is_told_and_changes_nothing() {
+    let mut world = World::new(observed());
+    world.settle();
+    let resize = |world: &mut World, size: &str| {
+        let mut grown = claim("db01-data", "Block");
+        grown["status"]["capacity"]["storage"] = json!(size);
+        let grown = serde_json::from_value(grown).unwrap();
+        world
+            .side(EAST)
+            .pvcs
+            .insert("db01-data".into(), Seen::Present(grown));
+    };
+    resize(&mut world, "3Gi");
+    let decision = decide(&world.seen, world.now);
+    assert_eq!(decision.steps, []);
+    let told: Vec<_> = decision
+        .notes
+        .iter()
+        .map(|n| (n.warning, n.reason.as_str()))
+        .collect();
+    assert_eq!(told, [(true, "ResizeIgnored")]);
+    world.settle();
+    assert_eq!(world.phase(), Some(ProtectionPhase::Protected));
+    let (status, _, message) = world.says("ResizeIgnored").unwrap();
+    assert_eq!(status, "True");
+    insta::assert_snapshot!("resize_ignored", message);
+    let not_looked_at = {
+        let mut seen = world.seen.clone();
+        seen.sides.get_mut(EAST).unwrap().pvcs.clear();
+        decide(&seen, world.now)
+    };
+    assert_eq!(Some(not_looked_at.status), world.seen.request.status);
+    resize(&mut world, "1Gi");
+    world.settle();
+    assert_eq!(world.says("ResizeIgnored"), None);
+}
+
+#[test]
+fn a_standby_that_cannot_be_written_is_not_called_in_step() {
+    let mut world = World::new(observed());
+    world.settle();
+    let Seen::Present(machine) = &mut world.side(EAST).vm else {
+        panic!()
+    };
+    machine["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] = json!(16);
+    world.seen.trouble = Some("VirtualMachine shop/db01 was refused".into());
+    let status = decide(&world.seen, world.now).status;
+    let told = conditions::get(&status.conditions, "StandbyInStep").unwrap();
+    assert_eq!(
+        (told.status.as_str(), told.reason.as_str()),
+        ("False", "NotWritten")
+    );
+    assert!(told.message.contains("was refused"), "{}", told.message);
+}
+
+#[test]
+fn a_brisk_flip_writes_the_status_twice_and_a_slow_one_says_who_is_slow() {
+    let mut world = World::new(observed());
+    world.settle();
+    for source in [WEST, EAST] {
+        stop_both(&mut world);
+        world.seen.request.spec.source_cluster = source.into();
+        let generation = world.seen.request.metadata.generation;
+        world.seen.request.metadata.generation = generation.map(|g| g + 1);
+        world.status_writes = 0;
+        for _ in 0..20 {
+            let now = world.now;
+            world.reconcile();
+            world.now = now + jiff::SignedDuration::from_millis(200);
+            for cluster in [EAST, WEST] {
+                world.agent(cluster);
+                world.kubevirt(cluster);
+            }
+        }
+        assert_eq!(world.phase(), Some(ProtectionPhase::Protected));
+        assert_eq!(world.status_writes, 2, "to {source}");
+        let status = world.seen.request.status.clone().unwrap();
+        assert_eq!(status.source_node, Some(format!("{source}-1")));
+    }
+    // From here on nobody carries anything out.
+    stop_both(&mut world);
+    world.seen.request.spec.source_cluster = WEST.into();
+    for _ in 0..5 {
+        world.reconcile();
+    }
+    let (_, reason, message) = world.says("Protected").unwrap();
+    assert_eq!(reason, "FailingOver");
+    assert!(
+        message.contains("cluster east is not Secondary"),
+        "{message}"
+    );
+    world.agent(EAST);
+    for _ in 0..5 {
+        world.reconcile();
+    }
+    let (_, _, message) = world.says("Protected").unwrap();
+    assert!(message.contains("cluster west is not Primary"), "{message}");
+}
+
+#[test]
+fn the_conditions_of_a_request_that_goes_stay_current() {
+    let mut world = World::new(observed());
+    world.settle();
+    world.delete();
+    world.reconcile();
+    agrees(world.seen.request.status.as_ref().unwrap());
+    world.link = false;
+    world.agent(EAST);
+    world.agent(WEST);
+    world.reconcile();
+    assert_eq!(
+        world.says("Connected").unwrap().0,
+        "False",
+        "the cut is seen"
+    );
+    let mut told = Vec::new();
+    for _ in 0..60 {
+        if world.gone {
+            break;
+        }
+        world.reconcile();
+        agrees(world.seen.request.status.as_ref().unwrap());
+        let (status, _, message) = world.says("Unprotected").unwrap();
+        assert_eq!(status, "False");
+        for part in [
+            "VirtualMachine shop/db01 is not unprotected yet: ",
+            " since 2026-",
+            ". ",
+            "Look with: kubectl ",
+        ] {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+        assert_eq!(world.says("Protected").unwrap().2, message);
+        if told.last() != Some(&message) {
+            told.push(message);
+        }
+        for cluster in [EAST, WEST] {
+            world.agent(cluster);
+            world.kubevirt(cluster);
+        }
+    }
+    assert!(world.gone);
+    assert_eq!(world.says("DRBDCreated").unwrap().0, "False");
+    insta::assert_snapshot!("unprotecting_step_by_step", told.join("\n"));
 }
 
 #[test]
@@ -528,11 +813,10 @@ fn unprotecting_waits_for_a_failover_and_for_a_dark_peer() {
     world.seen.locked_by = Some("move-shop".into());
     let decision = decide(&world.seen, world.now);
     assert_eq!(decision.steps, []);
-    let protected = conditions::get(&decision.status.conditions, "Protected").unwrap();
-    assert_eq!(
-        protected.message,
-        "ProtectionRequest db01 is part of active FailoverRequest move-shop"
-    );
+    agrees(&decision.status);
+    let waits = conditions::get(&decision.status.conditions, "Unprotected").unwrap();
+    assert_eq!(waits.reason, "FailoverActive");
+    insta::assert_snapshot!("unprotect_waits_for_a_failover", waits.message);
     assert_eq!(decision.status.phase, Some(ProtectionPhase::Protected));
 
     world.seen.locked_by = None;

@@ -5,7 +5,7 @@ use farshore_api::drbd::Role;
 use farshore_api::protection_request::{ProtectionPhase, SyncMode};
 use proptest::prelude::*;
 
-use super::cases::stop_both;
+use super::cases::{agrees, stop_both};
 use super::world::{EAST, WEST, World, observed};
 use crate::protection::{Decision, Step, decide};
 use crate::{Seen, vm};
@@ -75,6 +75,9 @@ fn asks_only_after_giving_way(world: &World, decision: &Decision) {
 }
 
 fn check(world: &World) {
+    if let Some(status) = &world.seen.request.status {
+        agrees(status);
+    }
     let primaries = [EAST, WEST]
         .into_iter()
         .filter(|c| world.role(c) == Some(Role::Primary))

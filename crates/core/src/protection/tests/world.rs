@@ -117,6 +117,8 @@ pub struct World {
     pub gone: bool,
     /// Phases as written.
     pub phases: Vec<ProtectionPhase>,
+    /// How often the status was written.
+    pub status_writes: usize,
     version: u64,
 }
 
@@ -129,6 +131,7 @@ impl World {
             copied: 0,
             gone: false,
             phases: Vec::new(),
+            status_writes: 0,
             version: 10,
         }
     }
@@ -191,7 +194,43 @@ impl World {
         if let Some(phase) = status.phase.filter(|p| self.phases.last() != Some(p)) {
             self.phases.push(phase);
         }
+        self.status_writes += 1;
         self.seen.request.status = Some(status);
+    }
+
+    /// What a condition of the request says: status, reason, message.
+    pub fn says(&self, type_: &str) -> Option<(String, String, String)> {
+        let status = self.seen.request.status.as_ref()?;
+        let found = conditions::get(&status.conditions, type_)?;
+        Some((
+            found.status.clone(),
+            found.reason.clone(),
+            found.message.clone(),
+        ))
+    }
+
+    /// Asks for the end of the protection.
+    pub fn delete(&mut self) {
+        self.seen.request.metadata.deletion_timestamp = Some(Time(self.now));
+    }
+
+    /// Puts a further disk into the VM of a cluster.
+    pub fn add_disk(&mut self, cluster: &str) {
+        let Seen::Present(machine) = &mut self.side(cluster).vm else {
+            panic!("no VM")
+        };
+        let volumes = machine.pointer_mut("/spec/template/spec/volumes").unwrap();
+        let new = json!({"name": "extra", "persistentVolumeClaim": {"claimName": "db01-extra"}});
+        volumes.as_array_mut().unwrap().push(new);
+    }
+
+    /// Takes the last disk out of the VM of a cluster.
+    pub fn remove_disk(&mut self, cluster: &str) {
+        let Seen::Present(machine) = &mut self.side(cluster).vm else {
+            panic!("no VM")
+        };
+        let volumes = machine.pointer_mut("/spec/template/spec/volumes").unwrap();
+        volumes.as_array_mut().unwrap().pop();
     }
 
     fn apply(&mut self, step: &Step) -> Result<(), &'static str> {

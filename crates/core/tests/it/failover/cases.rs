@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use farshore_api::drbd::{ConnectionState, DiskState};
+use farshore_api::drbd::{ConnectionState, DiskState, ReplicationState, Role};
 use farshore_api::failover_request::FailoverState::*;
 use farshore_api::failover_request::FailoverType;
-use farshore_api::protection_group::CurrentState;
+use farshore_api::protection_group::{CurrentState, DesiredState};
+use farshore_api::protection_request::ProtectionPhase;
 use farshore_core::Seen;
 use farshore_core::failover::{Side, decide};
 use serde_json::{Value, json};
 
-use super::world::{FINALIZER, NAMESPACE, World, at, told, told_in_short};
+use super::world::{
+    FINALIZER, NAMESPACE, UID, World, at, complain, forget_first, set_role, time, told,
+    told_in_short,
+};
 
 fn hook(on_failure: Option<&str>) -> Value {
     json!({"name": "quiesce", "namespace": "ops", "timeoutSeconds": 30, "onFailure": on_failure, "jobTemplate": {
@@ -48,8 +52,29 @@ fn cases() -> Vec<(&'static str, World)> {
         w.hold_lock("uid-of-shop-0", at(-300))
     });
     case("pending_with_the_lock_walks_on", fresh(), &|w| {
-        w.hold_lock(super::world::UID, at(-1))
+        w.hold_lock(UID, at(-1))
     });
+
+    case(
+        "pending_for_the_active_cluster_ends_before_it_undoes_another",
+        fresh(),
+        &|w| {
+            w.seen.request.spec.target_cluster = "east".into();
+            std::mem::swap(&mut w.seen.source, &mut w.seen.target);
+            w.hold_lock("uid-of-shop-0", at(-10));
+        },
+    );
+    case(
+        "pending_for_a_cluster_that_another_left_meanwhile",
+        fresh(),
+        &|w| {
+            w.seen.request.status = Some(
+                serde_json::from_value(json!({"state": "Pending", "sourceCluster": "west",
+            "steps": [{"name": "Pending", "state": "Running", "startTime": at(0).to_string()}]}))
+                .unwrap(),
+            );
+        },
+    );
 
     // Bad input
     case("input_group_missing", fresh(), &|w| w.seen.group = None);
@@ -67,10 +92,7 @@ fn cases() -> Vec<(&'static str, World)> {
     case("input_already_active", World::in_state(Validating), &|w| {
         w.source_has_stopped();
         w.roles_have_flipped();
-        told(
-            &mut w.seen.target,
-            farshore_api::protection_group::DesiredState::Running,
-        );
+        told(&mut w.seen.target, DesiredState::Running);
         World::report(&mut w.seen.target, CurrentState::Running);
     });
 
@@ -89,8 +111,62 @@ fn cases() -> Vec<(&'static str, World)> {
         "validating_member_still_syncing",
         World::in_state(Validating),
         &|w| {
-            w.seen.members[1].status.as_mut().unwrap().phase =
-                Some(farshore_api::protection_request::ProtectionPhase::Syncing);
+            w.seen.members[1].status.as_mut().unwrap().phase = Some(ProtectionPhase::Syncing);
+        },
+    );
+    case(
+        "validating_member_is_being_deleted",
+        World::in_state(Validating),
+        &|w| w.seen.members[1].metadata.deletion_timestamp = Some(time(at(0))),
+    );
+    case("validating_aborted", World::in_state(Validating), &|w| {
+        w.seen.request.spec.abort = true
+    });
+    case(
+        "validating_aborted_after_an_earlier_flip",
+        World::in_state(Validating),
+        &|w| {
+            w.flip_all();
+            w.seen.request.spec.abort = true;
+        },
+    );
+    case(
+        "validating_source_silent_for_too_long",
+        World::in_state(Validating),
+        &|w| {
+            w.seen.source = Side::unknown("east", "no answer within 5 s");
+            w.now = at(60);
+        },
+    );
+    case(
+        "validating_member_of_another_group",
+        World::in_state(Validating),
+        &|w| {
+            World::mirror(&mut w.seen.target).spec.members.truncate(1);
+            let group = w.seen.group.as_mut().unwrap();
+            let says = "VirtualMachine shop/web01 already belongs to ProtectionGroup bar";
+            farshore_core::conditions::set(
+                &mut group.status.get_or_insert_default().conditions,
+                "MembersProtected",
+                farshore_core::conditions::Truth::False,
+                "MemberInAnotherGroup",
+                says,
+                Some(1),
+                at(0),
+            );
+        },
+    );
+    case(
+        "validating_resync_may_take_the_budget",
+        World::in_state(Validating),
+        &|w| {
+            for resource in World::resources(&mut w.seen.target).values_mut() {
+                let status = resource.status.as_mut().unwrap();
+                status.disk_state = Some(DiskState::Inconsistent);
+                status.volumes[0].replication_state = ReplicationState::SyncTarget;
+            }
+            w.now = at(200);
+            w.hold_lock(UID, at(190));
         },
     );
     case(
@@ -164,8 +240,7 @@ fn cases() -> Vec<(&'static str, World)> {
         World::in_state(Validating),
         &|w| {
             w.seen.source = Side::unknown("east", "no answer within 5 s");
-            w.now = at(300);
-            w.hold_lock(super::world::UID, at(290));
+            w.budget_is_over();
         },
     );
 
@@ -174,7 +249,7 @@ fn cases() -> Vec<(&'static str, World)> {
         move |w: &mut World| {
             w.hooks(json!({"preFailover": [hook(on_failure)]}));
             let job = job.map(|j| serde_json::from_value(j.clone()).unwrap());
-            w.seen.jobs.insert("shop-1-pre-0".into(), job);
+            w.seen.jobs.insert("shop-1-decb7c42-pre-0".into(), job);
         }
     };
     let failed = json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "it did not work"}]}});
@@ -228,10 +303,7 @@ fn cases() -> Vec<(&'static str, World)> {
         &|_| {},
     );
     case("stopping_waits", World::in_state(StoppingOnSource), &|w| {
-        told(
-            &mut w.seen.source,
-            farshore_api::protection_group::DesiredState::Stopped,
-        );
+        told(&mut w.seen.source, DesiredState::Stopped);
         World::report(&mut w.seen.source, CurrentState::Mixed);
     });
     case(
@@ -239,10 +311,7 @@ fn cases() -> Vec<(&'static str, World)> {
         World::in_state(StoppingOnSource),
         &|w| {
             World::report(&mut w.seen.source, CurrentState::Stopped);
-            told(
-                &mut w.seen.source,
-                farshore_api::protection_group::DesiredState::Stopped,
-            );
+            told(&mut w.seen.source, DesiredState::Stopped);
         },
     );
     case(
@@ -303,6 +372,27 @@ fn cases() -> Vec<(&'static str, World)> {
         &|_| {},
     );
     case(
+        "taints_disk_added_meanwhile_rolls_back",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            let status = w.seen.members[0].status.as_mut().unwrap();
+            status.conditions = serde_json::from_value(json!([{
+                "type": "Protected", "status": "False", "reason": "UnreplicatedVolume",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]))
+            .unwrap();
+        },
+    );
+    case(
+        "taints_member_unprotected_meanwhile_rolls_back",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            w.seen.members[0].metadata.deletion_timestamp = Some(time(w.now));
+        },
+    );
+    case(
         "taints_node_unknown",
         World::in_state(RemovingTaints),
         &|w| {
@@ -336,10 +426,7 @@ fn cases() -> Vec<(&'static str, World)> {
         World::in_state(PromotingTarget),
         &|w| {
             w.source_has_stopped();
-            w.seen
-                .members
-                .iter_mut()
-                .for_each(|m| m.spec.source_cluster = "west".into());
+            w.flip_all();
         },
     );
     case(
@@ -347,13 +434,57 @@ fn cases() -> Vec<(&'static str, World)> {
         World::in_state(PromotingTarget),
         &|w| {
             w.source_has_stopped();
-            w.seen
-                .members
-                .iter_mut()
-                .for_each(|m| m.spec.source_cluster = "west".into());
-            w.now = at(300);
-            w.hold_lock(super::world::UID, at(290));
+            w.flip_all();
+            w.budget_is_over();
         },
+    );
+
+    case(
+        "promoting_link_cut_goes_back_at_the_end",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.flipping();
+            w.flip_all();
+            w.cut_link();
+        },
+    );
+    case(
+        "promoting_link_cut_budget_over_goes_back",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.flipping();
+            w.flip_all();
+            w.cut_link();
+            w.budget_is_over();
+        },
+    );
+    case(
+        "promoting_target_silent_budget_over",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.flipping();
+            w.flip_all();
+            w.cut_link();
+            w.seen.target = Side::unknown("west", "no answer within 5 s");
+            w.budget_is_over();
+        },
+    );
+    case(
+        "promoting_aborted_is_too_late",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.flip_all();
+            w.seen.request.spec.abort = true;
+        },
+    );
+    case(
+        "promoting_source_started_again_budget_over",
+        World::in_state(PromotingTarget),
+        &|w| w.budget_is_over(),
     );
 
     // StartingOnTarget
@@ -371,27 +502,44 @@ fn cases() -> Vec<(&'static str, World)> {
         World::in_state(StartingOnTarget),
         &|w| {
             flipped(w);
-            super::world::set_role(&mut w.seen.target, farshore_api::drbd::Role::Secondary);
+            set_role(&mut w.seen.target, Role::Secondary);
         },
     );
     case("starting_waits", World::in_state(StartingOnTarget), &|w| {
         flipped(w);
-        told(
-            &mut w.seen.target,
-            farshore_api::protection_group::DesiredState::Running,
-        );
+        told(&mut w.seen.target, DesiredState::Running);
         World::report(&mut w.seen.target, CurrentState::Mixed);
+        complain(
+            &mut w.seen.target,
+            "Unschedulable: no node has enough memory",
+        );
     });
+    case(
+        "starting_is_not_done_while_the_mirror_lacks_a_vm",
+        World::in_state(StartingOnTarget),
+        &|w| {
+            flipped(w);
+            told(&mut w.seen.target, DesiredState::Running);
+            World::report(&mut w.seen.target, CurrentState::Running);
+            forget_first(&mut w.seen.target);
+        },
+    );
     case(
         "starting_is_done",
         World::in_state(StartingOnTarget),
         &|w| {
             flipped(w);
-            told(
-                &mut w.seen.target,
-                farshore_api::protection_group::DesiredState::Running,
-            );
+            told(&mut w.seen.target, DesiredState::Running);
             World::report(&mut w.seen.target, CurrentState::Running);
+        },
+    );
+
+    case(
+        "starting_a_stopped_group_leaves_it_stopped",
+        World::in_state(StartingOnTarget),
+        &|w| {
+            flipped(w);
+            w.seen.group.as_mut().unwrap().spec.desired_state = DesiredState::Stopped;
         },
     );
 
@@ -402,7 +550,7 @@ fn cases() -> Vec<(&'static str, World)> {
             w.roles_have_flipped();
             w.hooks(json!({"postFailover": [hook(on_failure)]}));
             w.seen.jobs.insert(
-                "shop-1-post-0".into(),
+                "shop-1-decb7c42-post-0".into(),
                 Seen::Present(serde_json::from_value(job.clone()).unwrap()),
             );
         }
@@ -425,8 +573,7 @@ fn cases() -> Vec<(&'static str, World)> {
                 json!({"metadata": {"annotations": {"siterecovery.trilio.io/hook-deadline": at(310).to_string()}}}),
                 None,
             )(w);
-            w.now = at(300);
-            w.hold_lock(super::world::UID, at(290));
+            w.budget_is_over();
         },
     );
 
@@ -442,10 +589,7 @@ fn cases() -> Vec<(&'static str, World)> {
             Some(1),
             at(0),
         );
-        told(
-            &mut w.seen.source,
-            farshore_api::protection_group::DesiredState::Stopped,
-        );
+        told(&mut w.seen.source, DesiredState::Stopped);
         World::report(&mut w.seen.source, CurrentState::Mixed);
     };
     case(
@@ -459,11 +603,39 @@ fn cases() -> Vec<(&'static str, World)> {
         w.pass(Duration::from_secs(60));
     });
     case(
+        "rollback_gives_the_roles_back",
+        World::in_state(RollingBack),
+        &|w| {
+            w.source_has_stopped();
+            w.flipping();
+            w.flip_all();
+            w.cut_link();
+        },
+    );
+    case(
+        "rollback_starts_nothing_before_the_source_is_primary",
+        World::in_state(RollingBack),
+        &|w| {
+            w.source_has_stopped();
+            w.flipping();
+            w.cut_link();
+        },
+    );
+    case(
         "rollback_finds_roles_flipped",
         World::in_state(RollingBack),
         &|w| {
             back(w);
             w.seen.members[0].spec.source_cluster = "west".into();
+        },
+    );
+
+    case(
+        "stopping_lock_went_with_the_group",
+        World::in_state(StoppingOnSource),
+        &|w| {
+            w.seen.group = None;
+            w.seen.lease = None;
         },
     );
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use farshore_api::drbd::{ConnectionState, DiskState, Role};
+use farshore_api::drbd_resource::DRBDResourceStatus;
 use farshore_api::failover_request::FailoverState::{self, *};
 use farshore_api::protection_group::{CurrentState, DesiredState};
 use farshore_core::Seen;
@@ -111,8 +112,10 @@ fn random_world() -> impl Strategy<Value = World> {
         Failed,
     ]);
     let flags = prop::array::uniform8(prop::bool::weighted(0.2));
-    (states, random_side(), random_side(), [any::<bool>(), any::<bool>()], 0..12u8, flags, 0..5u8, prop_oneof![0..60i64, 0..700i64], 0..4u8, 0..5u8).prop_map(
-        |(state, source, target, flipped, lock, flags, neighbour, now, job, node)| {
+    let roles = (any::<bool>(), any::<bool>(), any::<bool>());
+    (states, random_side(), random_side(), roles, 0..12u8, flags, 0..5u8, prop_oneof![0..60i64, 0..700i64], 0..4u8, 0..5u8).prop_map(
+        |(state, source, target, (first, second, began), lock, flags, neighbour, now, job, node)| {
+            let flipped = [first, second];
             let mut world = World::in_state(state);
             apply_side(&mut world.seen.source, &source);
             apply_side(&mut world.seen.target, &target);
@@ -135,7 +138,7 @@ fn random_world() -> impl Strategy<Value = World> {
                 "preFailover": [{"name": "a", "namespace": "ops", "jobTemplate": {}}],
                 "postFailover": [{"name": "b", "namespace": "ops", "jobTemplate": {}}],
             }));
-            for name in ["shop-1-pre-0", "shop-1-post-0"] {
+            for name in ["shop-1-decb7c42-pre-0", "shop-1-decb7c42-post-0"] {
                 let job = match job {
                     0 => Seen::Unknown("silent".into()),
                     1 => Seen::Absent,
@@ -143,6 +146,9 @@ fn random_world() -> impl Strategy<Value = World> {
                     _ => Seen::Present(serde_json::from_value(json!({})).unwrap()),
                 };
                 world.seen.jobs.insert(name.into(), job);
+            }
+            if began {
+                world.flipping();
             }
             if no_group {
                 world.seen.group = None;
@@ -205,6 +211,23 @@ fn all_primary(world: &World) -> bool {
     })
 }
 
+fn nothing_ran_on_target(world: &World) -> bool {
+    let all = |side: &farshore_core::failover::Side, good: fn(&DRBDResourceStatus) -> bool| {
+        let resources = side.resources.present();
+        resources.is_some_and(|all| {
+            super::world::vms().iter().all(|vm| {
+                all.get(vm)
+                    .is_some_and(|r| good(r.status.as_ref().unwrap()))
+            })
+        })
+    };
+    reports(world, false, DesiredState::Stopped, CurrentState::Stopped)
+        && all(&world.seen.target, |s| s.role == Some(Role::Secondary))
+        && all(&world.seen.source, |s| {
+            s.disk_state == Some(DiskState::UpToDate)
+        })
+}
+
 fn entered(world: &World, decision: &Decision, state: FailoverState) -> bool {
     let before = world.status().steps.len();
     decision
@@ -222,17 +245,21 @@ proptest! {
     fn no_world_makes_a_decision_unsafe(world in random_world()) {
         let decision = decide(&world.seen, world.now);
         let stored = world.state();
-        let flips = decision.steps.iter().any(|s| matches!(s, Step::Flip { .. }));
+        let flips_to = |cluster: &str| decision.steps.iter().any(|s| matches!(s, Step::Flip { to, .. } if to == cluster));
+        let (flips, returns) = (flips_to("west"), flips_to("east"));
         let stopped = reports(&world, true, DesiredState::Stopped, CurrentState::Stopped);
         let any_flipped = world.seen.any_flipped();
+        let stopped_group = world.seen.group.as_ref().is_some_and(|g| g.spec.desired_state == DesiredState::Stopped);
         let ours = matches!(standing(world.seen.lease.as_ref(), UID, world.now), Standing::Ours { expired: false, .. });
         let writes_world = decision.steps.iter().any(|s| !matches!(s, Step::WriteLock { .. } | Step::AddFinalizer | Step::RemoveFinalizer));
 
         // (a) No flip before the source was observed stopped, in this very look, in the state for it.
         prop_assert!(!flips || (stopped && stored == PromotingTarget), "flip: {:?}", decision.steps);
+        // Roles go back in a rollback alone.
+        prop_assert!(!returns || stored == RollingBack, "{:?}", decision.steps);
         // (b) No start on the target before Primary was observed there and every role is there.
         if tells(&decision, "west", DesiredState::Running) {
-            prop_assert!(all_primary(&world) && stored == StartingOnTarget);
+            prop_assert!(all_primary(&world) && stored == StartingOnTarget && !stopped_group);
         }
         // (c) No write to the world without the lock.
         prop_assert!(!writes_world || ours, "{:?}", decision.steps);
@@ -240,8 +267,8 @@ proptest! {
         if tells(&decision, "east", DesiredState::Running) {
             prop_assert!(stored == RollingBack && !any_flipped);
         }
-        // The target is never told to stop.
-        prop_assert!(!tells(&decision, "west", DesiredState::Stopped));
+        // The target is never told to stop, unless the whole group shall be stopped.
+        prop_assert!(!tells(&decision, "west", DesiredState::Stopped) || (stopped_group && stored == StartingOnTarget));
         // (d) Unknown does not open a door.
         let blind = world.seen.source.mirror.unknown().is_some() || world.seen.source.resources.unknown().is_some()
             || world.seen.target.mirror.unknown().is_some() || world.seen.target.resources.unknown().is_some();
@@ -259,16 +286,22 @@ proptest! {
             prop_assert!(all_primary(&world));
         }
         if entered(&world, &decision, Completed) && stored != RunningPostHooks {
-            prop_assert!(reports(&world, false, DesiredState::Running, CurrentState::Running));
+            let arrived = if stopped_group {
+                reports(&world, false, DesiredState::Stopped, CurrentState::Stopped)
+            } else {
+                reports(&world, false, DesiredState::Running, CurrentState::Running)
+            };
+            prop_assert!(arrived);
         }
         if decision.steps.iter().any(|s| matches!(s, Step::SetTaints { .. })) {
             let free = world.seen.neighbours.present().is_some_and(|n| n.is_empty());
             prop_assert!(stored == RemovingTaints && stopped && (free || world.seen.request.spec.force));
             prop_assert!(world.seen.neighbours.unknown().is_none());
         }
-        // From the flip on nothing turns back.
-        if stored.is_past_flip() || any_flipped {
-            prop_assert!(!entered(&world, &decision, RollingBack));
+        // From the flip on nothing turns back, unless the target was seen never promoted nor started.
+        if (stored.is_past_flip() || any_flipped) && entered(&world, &decision, RollingBack) {
+            prop_assert!(stored == PromotingTarget && world.now >= at(300));
+            prop_assert!(!any_flipped || nothing_ran_on_target(&world));
         }
         // What ends says how it ends.
         if decision.status.state == Some(Failed) && stored != Failed {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farshore_api::drbd::{DiskState, Role};
 use farshore_api::failover_request::FailoverState::{self, *};
 use farshore_api::protection_group::{CurrentState, DesiredState};
 use farshore_core::failover::{LockPurpose, Step};
@@ -24,7 +25,6 @@ fn kinds(world: &World) -> Vec<String> {
             protection_request,
             to,
         } => format!("flip {protection_request} to {to}"),
-        Step::RunHubGroup => "RunHubGroup".into(),
     };
     world.trace.iter().map(name).collect()
 }
@@ -57,13 +57,13 @@ fn a_planned_failover_passes_its_states_in_order_and_writes_in_order() {
         [
             "AddFinalizer",
             "TakeLock",
-            "Job shop-1-pre-0",
+            "Job shop-1-decb7c42-pre-0",
             "east stopped",
             "untaint west-1 drbd.linbit.com/lost-quorum",
             "flip db01 to west",
             "flip web01 to west",
             "west running",
-            "Job shop-1-post-0",
+            "Job shop-1-decb7c42-post-0",
             "ReleaseLock",
             "RemoveFinalizer",
         ]
@@ -131,21 +131,230 @@ fn a_failback_is_the_same_in_the_other_direction() {
 }
 
 #[test]
-fn a_group_that_was_stopped_runs_after_its_failover() {
+fn a_group_that_was_stopped_stays_stopped_after_its_failover() {
     let mut world = World::new();
     world.seen.group.as_mut().unwrap().spec.desired_state = DesiredState::Stopped;
     world.source_has_stopped();
     assert_eq!(world.run(), Completed);
-    assert_eq!(
-        world.seen.group.as_ref().unwrap().spec.desired_state,
-        DesiredState::Running
-    );
-    let at = |step: &str| kinds(&world).iter().position(|k| k == step).unwrap();
-    assert!(at("RunHubGroup") < at("west running"));
+    let told = kinds(&world);
     assert!(
-        !kinds(&world).contains(&"east stopped".to_string()),
-        "it was stopped already"
+        !told
+            .iter()
+            .any(|k| k.ends_with("running") || k.ends_with("stopped")),
+        "{told:?}"
     );
+    assert!(told.contains(&"flip db01 to west".to_string()));
+    let status = world.status();
+    assert!(
+        status
+            .vm_statuses
+            .iter()
+            .all(|vm| vm.phase.as_str() == "Promoted" && vm.end_time.is_some())
+    );
+    assert!(status.message.unwrap().contains("stays stopped"));
+}
+
+#[test]
+fn a_target_that_cannot_be_promoted_gives_the_roles_back() {
+    let mut world = World::in_state(PromotingTarget);
+    world.source_has_stopped();
+    world.round();
+    world.round();
+    assert!(world.seen.all_flipped());
+    world.cut_link();
+    assert_eq!(world.run(), Failed);
+    assert_eq!(world.status().rolled_back, Some(true));
+    assert!(!world.seen.any_flipped());
+    let told = kinds(&world);
+    let last = |step: &str| told.iter().rposition(|k| k == step).unwrap();
+    assert!(
+        last("flip web01 to east") < last("east running"),
+        "{told:?}"
+    );
+    assert!(!told.contains(&"west running".to_string()), "{told:?}");
+    let status = world.status();
+    assert_eq!(
+        conditions::get(&status.conditions, "Failed")
+            .unwrap()
+            .reason,
+        "BudgetExceeded"
+    );
+    assert!(
+        status
+            .vm_statuses
+            .iter()
+            .all(|vm| vm.phase.as_str() == "Running")
+    );
+}
+
+/// What stands against giving the roles back: whatever was not seen, or may have written there.
+#[test]
+fn roles_do_not_go_back_unless_all_that_it_needs_was_seen() {
+    let stuck = || {
+        let mut world = World::in_state(PromotingTarget);
+        world.source_has_stopped();
+        world.flipping();
+        world.flip_all();
+        world.cut_link();
+        world.budget_is_over();
+        world
+    };
+    type Spoil = fn(&mut World);
+    let spoils: [(&str, Spoil); 8] = [
+        ("target silent", |w| {
+            w.seen.target = farshore_core::failover::Side::unknown("west", "silent")
+        }),
+        ("source silent", |w| {
+            w.seen.source = farshore_core::failover::Side::unknown("east", "silent")
+        }),
+        ("one VM is Primary there", |w| {
+            World::resources(&mut w.seen.target)
+                .values_mut()
+                .next()
+                .unwrap()
+                .status
+                .as_mut()
+                .unwrap()
+                .role = Some(Role::Primary)
+        }),
+        ("one VM was Primary there", |w| {
+            let resource = World::resources(&mut w.seen.target)
+                .values_mut()
+                .next()
+                .unwrap();
+            (resource.spec.role, resource.spec.role_epoch) = (Role::Primary, 2);
+            resource.status.as_mut().unwrap().role_epoch = Some(2);
+        }),
+        ("its role is not known", |w| {
+            World::resources(&mut w.seen.target)
+                .values_mut()
+                .next()
+                .unwrap()
+                .status
+                .as_mut()
+                .unwrap()
+                .role = None
+        }),
+        ("the source is behind", |w| {
+            World::resources(&mut w.seen.source)
+                .values_mut()
+                .next()
+                .unwrap()
+                .status
+                .as_mut()
+                .unwrap()
+                .disk_state = Some(DiskState::Outdated)
+        }),
+        ("the target was told to run", |w| {
+            super::world::told(&mut w.seen.target, DesiredState::Running)
+        }),
+        ("an earlier request flipped", |w| {
+            w.seen
+                .request
+                .status
+                .as_mut()
+                .unwrap()
+                .conditions
+                .retain(|c| c.type_ != "RolesFlipped")
+        }),
+    ];
+    let mut good = stuck();
+    good.round();
+    assert_eq!(good.state(), RollingBack);
+    for (name, spoil) in spoils {
+        let mut world = stuck();
+        spoil(&mut world);
+        world.round();
+        assert_eq!(world.state(), Failed, "{name}");
+        assert_eq!(world.status().resumable, Some(true), "{name}");
+        let message = world.status().message.unwrap();
+        assert!(
+            message.contains("targetCluster west") && message.contains("down on both"),
+            "{name}: {message}"
+        );
+    }
+}
+
+/// A request for the cluster that is active when it is made never undoes the failover that runs.
+#[test]
+fn a_request_to_where_the_group_was_ends_instead_of_undoing_another() {
+    for seen_before_the_other_took_the_lock in [true, false] {
+        let mut world = World::new();
+        world.seen.request.spec.target_cluster = "east".into();
+        std::mem::swap(&mut world.seen.source, &mut world.seen.target);
+        world.seen.nodes = [("east-1".to_string(), Seen::Present(super::world::node(&[])))].into();
+        if seen_before_the_other_took_the_lock {
+            world.round();
+            assert_eq!(world.state(), Pending);
+        }
+        world.hold_lock("uid-of-shop-0", world.now);
+        world.round();
+        assert_eq!(world.state(), Failed);
+        let status = world.status();
+        assert_eq!(
+            conditions::get(&status.conditions, "Failed")
+                .unwrap()
+                .reason,
+            "AlreadyActive"
+        );
+        assert_eq!(status.source_cluster.as_deref(), Some("east"));
+        assert!(
+            status
+                .message
+                .unwrap()
+                .contains("FailoverRequest dr-m/shop-0")
+        );
+        // Nor later, when the other one has moved the group.
+        world.hold_lock("", world.now);
+        world.flip_all();
+        world.run();
+        assert!(kinds(&world).iter().all(|k| !k.contains("flip")));
+    }
+}
+
+#[test]
+fn the_lock_belongs_to_the_group_until_its_end() {
+    let mut world = World::new();
+    assert_eq!(world.run(), Completed);
+    let lease = world.seen.lease.unwrap();
+    let owners = lease.metadata.owner_references.unwrap();
+    assert_eq!(
+        (owners[0].kind.as_str(), owners[0].uid.as_str()),
+        ("ProtectionGroup", "uid-of-shop")
+    );
+    for step in &world.trace {
+        if let Step::WriteLock { owners: o, .. } = step {
+            assert_eq!(*o, owners);
+        }
+    }
+}
+
+#[test]
+fn every_end_has_a_condition_to_wait_for() {
+    let told = |world: &World, type_: &str| conditions::is_true(&world.status().conditions, type_);
+    let mut completed = World::new();
+    completed.run();
+    let mut failed = World::in_state(Validating);
+    failed.seen.request.spec.abort = true;
+    failed.run();
+    let mut blocked = World::new();
+    blocked.taint(&["siterecovery.trilio.io/quorum-lost"]);
+    blocked.neighbour("billing", Some(CurrentState::Running));
+    blocked.run();
+    for (world, expected) in [
+        (completed, "Complete"),
+        (failed, "Failed"),
+        (blocked, "Blocked"),
+    ] {
+        for type_ in ["Complete", "Failed", "Blocked"] {
+            assert_eq!(
+                told(&world, type_),
+                type_ == expected,
+                "{type_} for {expected}"
+            );
+        }
+        assert!(world.status().completion_time.is_some());
+    }
 }
 
 #[test]
@@ -204,7 +413,44 @@ fn an_abort_before_the_flip_turns_back_and_after_it_is_too_late() {
     let mut late = World::in_state(PromotingTarget);
     late.source_has_stopped();
     late.seen.request.spec.abort = true;
+    let told = late.round().notes;
+    assert!(
+        told.iter().any(|n| n.warning && n.reason == "AbortIgnored"),
+        "{told:?}"
+    );
+    assert!(
+        late.round()
+            .notes
+            .iter()
+            .all(|n| n.reason != "AbortIgnored"),
+        "once"
+    );
     assert_eq!(late.run(), Completed);
+    let answer = late.status();
+    let answer = conditions::get(&answer.conditions, "Aborted").unwrap();
+    assert_eq!(
+        (answer.status.as_str(), answer.reason.as_str()),
+        ("False", "AbortIgnored")
+    );
+}
+
+/// While it only looks, an abort or a deletion ends it, whatever stands elsewhere.
+#[test]
+fn an_abort_while_validating_ends_it_without_touching_anything() {
+    for flipped in [0, 1, 2] {
+        for state in [Validating, RunningPreHooks] {
+            let mut world = World::in_state(state);
+            for member in world.seen.members.iter_mut().take(flipped) {
+                member.spec.source_cluster = "west".into();
+            }
+            world.seen.request.spec.abort = true;
+            assert_eq!(world.run(), Failed);
+            assert_eq!(kinds(&world), ["ReleaseLock", "RemoveFinalizer"]);
+            let status = world.status();
+            assert!(conditions::is_true(&status.conditions, "Aborted"));
+            assert_eq!(status.rolled_back, None);
+        }
+    }
 }
 
 #[test]
@@ -249,8 +495,10 @@ fn a_request_that_queues_goes_on_when_the_other_group_is_gone() {
     }
     assert_eq!(world.state(), Blocked);
     assert_eq!(world.status().completion_time, None);
+    assert!(conditions::is_true(&world.status().conditions, "Blocked"));
     world.seen.neighbours = Seen::Present(vec![]);
     assert_eq!(world.run(), Completed);
+    assert!(!conditions::is_true(&world.status().conditions, "Blocked"));
 }
 
 #[test]
@@ -260,11 +508,7 @@ fn a_failover_that_broke_off_after_the_flip_is_continued_by_a_new_request() {
         world.source_has_stopped();
         match broken {
             "split" => world.seen.members[0].spec.source_cluster = "west".into(),
-            _ => world
-                .seen
-                .members
-                .iter_mut()
-                .for_each(|m| m.spec.source_cluster = "west".into()),
+            _ => world.flip_all(),
         }
         if broken == "flipped, not started" {
             world.roles_have_flipped();

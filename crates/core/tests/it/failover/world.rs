@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use farshore_api::drbd::Role;
+use farshore_api::drbd::{ConnectionState, DiskState, Role};
 use farshore_api::failover_request::{FailoverRequestStatus, FailoverState};
 use farshore_api::protection_group::{CurrentState, DesiredState, ProtectionGroupStatus};
 use farshore_api::{DRBDResource, ProtectionGroup, ProtectionRequest, VmRef};
@@ -66,7 +66,7 @@ impl World {
             })),
             group: Some(from(json!({
                 "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "ProtectionGroup",
-                "metadata": {"name": "shop", "namespace": NAMESPACE, "resourceVersion": "20"},
+                "metadata": {"name": "shop", "namespace": NAMESPACE, "uid": "uid-of-shop", "resourceVersion": "20"},
                 "spec": {"members": [{"protectionRequestRef": "db01"}, {"vmRef": {"namespace": "shop", "name": "web01"}}]},
             }))),
             members,
@@ -191,11 +191,52 @@ impl World {
         Self::report(&mut self.seen.source, CurrentState::Stopped);
     }
 
-    /// Every member's role is on the target, and DRBD followed.
-    pub fn roles_have_flipped(&mut self) {
+    /// `sourceCluster` of every member is the target.
+    pub fn flip_all(&mut self) {
         for member in &mut self.seen.members {
             member.spec.source_cluster = "west".into();
         }
+    }
+
+    /// The request is about to flip, or has flipped, every role itself.
+    pub fn flipping(&mut self) {
+        let status = self.seen.request.status.as_mut().unwrap();
+        conditions::set(
+            &mut status.conditions,
+            "RolesFlipped",
+            conditions::Truth::False,
+            "Flipping",
+            "sourceCluster becomes west.",
+            Some(1),
+            at(0),
+        );
+    }
+
+    /// The replication link is cut while neither side is Primary: the source was the last one and
+    /// calls its data UpToDate, the target cannot.
+    pub fn cut_link(&mut self) {
+        for (side, disk) in [
+            (&mut self.seen.source, DiskState::UpToDate),
+            (&mut self.seen.target, DiskState::Consistent),
+        ] {
+            for resource in Self::resources(side).values_mut() {
+                let status = resource.status.as_mut().unwrap();
+                status.role = Some(Role::Secondary);
+                status.connection_state = Some(ConnectionState::Connecting);
+                status.disk_state = Some(disk);
+            }
+        }
+    }
+
+    /// The budget is over, and the lock is still ours.
+    pub fn budget_is_over(&mut self) {
+        self.now = at(300);
+        self.hold_lock(UID, at(290));
+    }
+
+    /// Every member's role is on the target, and DRBD followed.
+    pub fn roles_have_flipped(&mut self) {
+        self.flip_all();
         set_role(&mut self.seen.source, Role::Secondary);
         set_role(&mut self.seen.target, Role::Primary);
     }
@@ -227,9 +268,10 @@ impl World {
                 self.seen.request.metadata.finalizers = Some(vec![FINALIZER.into()])
             }
             Step::RemoveFinalizer => self.seen.request.metadata.finalizers = None,
-            Step::WriteLock { spec, .. } => {
+            Step::WriteLock { spec, owners, .. } => {
                 let metadata = ObjectMeta {
                     resource_version: Some("31".into()),
+                    owner_references: Some(owners.clone()),
                     ..ObjectMeta::default()
                 };
                 self.seen.lease = Some(Lease {
@@ -265,9 +307,6 @@ impl World {
                     .filter(|m| m.metadata.name.as_ref() == Some(protection_request))
                     .for_each(|m| m.spec.source_cluster = to.clone());
             }
-            Step::RunHubGroup => {
-                self.seen.group.as_mut().unwrap().spec.desired_state = DesiredState::Running
-            }
             Step::CreateHookJob { name, job, .. } => {
                 self.seen
                     .jobs
@@ -297,7 +336,11 @@ impl World {
                 if let Seen::Present(all) = &mut side.resources
                     && let Some(resource) = all.get_mut(&member.vm())
                 {
-                    resource.status.as_mut().unwrap().role = Some(role);
+                    let status = resource.status.as_mut().unwrap();
+                    // Without good data nothing is promoted.
+                    if role != Role::Primary || status.disk_state == Some(DiskState::UpToDate) {
+                        status.role = Some(role);
+                    }
                 }
             }
         }
@@ -320,7 +363,7 @@ impl World {
             for index in 0..count {
                 self.seen
                     .jobs
-                    .entry(format!("shop-1-{when}-{index}"))
+                    .entry(farshore_api::names::hook_job("shop-1", UID, when, index))
                     .or_insert(Seen::Absent);
             }
         }
@@ -358,6 +401,24 @@ pub fn set_role(side: &mut Side, role: Role) {
     for resource in World::resources(side).values_mut() {
         resource.status.as_mut().unwrap().role = Some(role);
     }
+}
+
+/// The mirror loses its first VM.
+pub fn forget_first(side: &mut Side) {
+    let Seen::Present(mirror) = &mut side.mirror else {
+        panic!("no mirror to change")
+    };
+    mirror.spec.members.remove(0);
+    mirror.status.as_mut().unwrap().vms.remove(0);
+}
+
+/// The mirror says of its first VM why it does not run.
+pub fn complain(side: &mut Side, why: &str) {
+    let Seen::Present(mirror) = &mut side.mirror else {
+        panic!("no mirror to complain")
+    };
+    let status = mirror.status.as_mut().unwrap();
+    status.vms[0].message = Some(why.into());
 }
 
 pub fn mirror_status(current: CurrentState, generation: Option<i64>) -> ProtectionGroupStatus {

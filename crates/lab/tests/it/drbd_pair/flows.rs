@@ -173,7 +173,7 @@ async fn without_its_peer_a_side_is_promoted_only_by_the_managers_word() {
         pair.status(WEST)
             .await
             .message
-            .is_some_and(|m| m.contains("unplanned FailoverRequest to cluster west"))
+            .is_some_and(|m| m.contains("the connection to its peer in cluster east"))
     })
     .await;
     assert_eq!(pair.status(WEST).await.role, Some(Role::Secondary));

@@ -240,6 +240,24 @@ async fn a_second_request_for_one_vm_is_refused_and_the_first_goes_on() {
     user(&lab).protected(&vm).await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_name_that_does_not_fit_where_it_is_put_is_refused_with_the_limit_and_the_reason() {
+    let lab = lab_with_zone().await;
+    let vm = Vm::new("shop", "db01", 1, 16);
+    let request = user(&lab).protection_manifest(&vm, "east", "Online");
+    let group = user(&lab).group_manifest("shop", std::slice::from_ref(&vm));
+    for (mut manifest, length, limit) in [
+        (request, 64, "63"),
+        (group, 64, "63"),
+        (user(&lab).zone_manifest(), 61, "60"),
+    ] {
+        manifest["metadata"]["name"] = json!("n".repeat(length));
+        let kind = manifest["kind"].as_str().unwrap();
+        let expect = format!("the name of a {kind} has at most {limit} characters");
+        super::assert_rule(user(&lab).apply("hub", &manifest).await, &expect);
+    }
+}
+
 /// Applies a failover that cannot work and returns its last word.
 async fn failover_refused(lab: &Lab, manifest: &Value) -> (FailoverState, String) {
     user(lab).apply("hub", manifest).await.unwrap();
@@ -362,7 +380,5 @@ async fn a_spec_that_is_done_cannot_be_changed() {
     let edited = requests
         .patch("to-west", &PatchParams::default(), &edit)
         .await;
-    assert!(
-        super::refusal(edited.map_err(Into::into)).contains("FailoverRequest spec is immutable")
-    );
+    super::assert_rule(edited, "FailoverRequest spec is immutable");
 }

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use farshore_api::failover_request::{FailoverState, StepState, VmFailoverPhase};
 use farshore_api::meta::managers;
-use farshore_api::protection_group::CurrentState;
+use farshore_api::protection_group::{CurrentState, DesiredState};
 use farshore_api::{FailoverRequest, ProtectionGroup, ProtectionRequest, names};
-use farshore_lab::lab::CLUSTERS;
+use farshore_lab::lab::{CLUSTERS, Lab};
 use farshore_lab::measure::fail_over;
 use farshore_lab::story::{eventually, has_condition};
+use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 use super::{assert_whole, lab_with_group, pass, user};
@@ -135,7 +136,7 @@ async fn the_failover_controller_never_writes_a_vm() {
         .await
         .unwrap();
     for cluster in CLUSTERS {
-        for entry in lab.cluster(cluster).server.request_log().entries() {
+        for entry in lab.cluster(cluster).server.requests() {
             let on_vm = entry.group == "kubevirt.io" && entry.is_write();
             assert!(!(on_vm && entry.manager == managers::FAILOVER), "{entry}");
         }
@@ -150,7 +151,7 @@ async fn the_sites_never_call_the_hub() {
         .fail_over("to-west", "shop", "west")
         .await
         .unwrap();
-    for entry in lab.cluster("hub").server.request_log().entries() {
+    for entry in lab.cluster("hub").server.requests() {
         let own = [
             "system:serviceaccount:site-recovery-system:",
             "system:serviceaccount:dr-metro:",
@@ -196,6 +197,7 @@ async fn hooks_run_as_jobs_on_the_target() {
         json!({ "preFailover": [hook("announce")], "postFailover": [hook("resume")] });
     user(&lab).apply("hub", &manifest).await.unwrap();
     let request = user(&lab).failover_ended("to-west").await.unwrap();
+    let uid = request.metadata.uid.unwrap();
     assert_eq!(
         request.status.unwrap().state,
         Some(FailoverState::Completed)
@@ -203,7 +205,7 @@ async fn hooks_run_as_jobs_on_the_target() {
     let jobs: Api<Job> = Api::namespaced(lab.cluster("west").admin.clone(), "hooks");
     for stage in ["pre", "post"] {
         let job = jobs
-            .get(&names::hook_job("to-west", stage, 0))
+            .get(&names::hook_job("to-west", &uid, stage, 0))
             .await
             .unwrap();
         assert_eq!(job.status.and_then(|s| s.succeeded), Some(1), "{stage}");
@@ -292,6 +294,175 @@ async fn a_failover_that_cannot_go_on_ends_at_its_budget_with_the_vms_running() 
     user(&lab).group_ready("shop").await.unwrap();
     user(&lab).fail_over("again", "shop", "west").await.unwrap();
     assert_whole(&lab, "west", &vms).await;
+}
+
+/// Asks for a failover and comes back at the very moment at which the roles begin to change. That
+/// takes no time worth polling for: it is watched.
+async fn until_promoting(lab: &Lab, manifest: &serde_json::Value) {
+    let requests: Api<FailoverRequest> = user(lab).api();
+    let mut changes = requests
+        .watch(&WatchParams::default(), "0")
+        .await
+        .unwrap()
+        .boxed();
+    user(lab).apply("hub", manifest).await.unwrap();
+    while let Some(change) = changes.next().await {
+        if let WatchEvent::Modified(request) = change.unwrap()
+            && request.status.and_then(|s| s.state) == Some(FailoverState::PromotingTarget)
+        {
+            return;
+        }
+    }
+    panic!("the watch ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_is_cut_between_the_role_changes_brings_the_group_back_to_the_source() {
+    let (lab, vms) = lab_with_group().await;
+    pass(5).await;
+    let mut manifest = user(&lab).failover_manifest("to-west", "shop", "west");
+    if !super::engine().is_virtual() {
+        manifest["spec"]["timeoutSeconds"] = json!(120); // five minutes are real ones there
+    }
+    until_promoting(&lab, &manifest).await;
+    lab.inject(&"link cut".parse().unwrap()).await.unwrap();
+    pass(30).await;
+    let requests: Api<FailoverRequest> = user(&lab).api();
+    let abort = Patch::Merge(json!({ "spec": { "abort": true } }));
+    requests
+        .patch("to-west", &PatchParams::default(), &abort)
+        .await
+        .unwrap();
+    pass(5).await;
+    let status = requests.get("to-west").await.unwrap().status.unwrap();
+    assert_eq!(status.state, Some(FailoverState::PromotingTarget));
+    assert!(has_condition(&status.conditions, "Aborted", "False"));
+    let message = status.message.unwrap();
+    for part in [
+        "cluster east: Secondary, disk UpToDate",
+        "cluster west: Secondary, disk Consistent",
+        "go back",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let status = user(&lab)
+        .failover_ended("to-west")
+        .await
+        .unwrap()
+        .status
+        .unwrap();
+    assert_eq!(status.rolled_back, Some(true), "{:?}", status.message);
+    assert!(has_condition(&status.conditions, "Failed", "True"));
+    assert!(status.duration_seconds.unwrap() <= 300 + 60);
+    for vm in &vms {
+        user(&lab).vm_runs("east", vm).await.unwrap();
+    }
+    assert_whole(&lab, "east", &vms).await;
+
+    // Nothing is left of it: the link heals without split brain, and the next one completes.
+    lab.inject(&"link heal".parse().unwrap()).await.unwrap();
+    user(&lab).group_ready("shop").await.unwrap();
+    for vm in &vms {
+        user(&lab).protected(vm).await.unwrap();
+    }
+    user(&lab).fail_over("again", "shop", "west").await.unwrap();
+    assert_whole(&lab, "west", &vms).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_lost_between_the_role_changes_is_waited_for_and_never_guessed_about() {
+    let (lab, vms) = lab_with_group().await;
+    let mut manifest = user(&lab).failover_manifest("to-west", "shop", "west");
+    manifest["spec"]["timeoutSeconds"] = json!(60);
+    until_promoting(&lab, &manifest).await;
+    lab.set_site("west", false).await.unwrap();
+    let status = user(&lab)
+        .failover_ended("to-west")
+        .await
+        .unwrap()
+        .status
+        .unwrap();
+    assert_eq!(
+        (status.rolled_back, status.resumable),
+        (Some(false), Some(true))
+    );
+    let message = status.message.unwrap();
+    assert!(
+        message.contains("cluster west: not known") && message.contains("down on both"),
+        "{message}"
+    );
+    pass(60).await;
+    for vm in &vms {
+        assert_eq!(lab.guests.places(&vm.key()), Vec::<String>::new());
+    }
+    // As the message says: it starts on the target without another request.
+    lab.set_site("west", true).await.unwrap();
+    for vm in &vms {
+        user(&lab).vm_runs("west", vm).await.unwrap();
+    }
+    user(&lab).group_ready("shop").await.unwrap();
+    assert_whole(&lab, "west", &vms).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_group_moves_and_stays_stopped_until_it_is_started() {
+    let (lab, vms) = lab_with_group().await;
+    let groups: Api<ProtectionGroup> = user(&lab).api();
+    let wish = |state: &str| Patch::Merge(json!({ "spec": { "desiredState": state } }));
+    groups
+        .patch("shop", &PatchParams::default(), &wish("stopped"))
+        .await
+        .unwrap();
+    eventually("the group stopped", || async {
+        let status = groups.get("shop").await?.status.unwrap_or_default();
+        Ok((status.current_state == Some(CurrentState::Stopped)).then_some(()))
+    })
+    .await
+    .unwrap();
+    user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
+    user(&lab).group_ready("shop").await.unwrap();
+    pass(60).await;
+    let group = groups.get("shop").await.unwrap();
+    assert_eq!(group.spec.desired_state, DesiredState::Stopped);
+    let status = group.status.unwrap();
+    assert_eq!(status.active_cluster.as_deref(), Some("west"));
+    for vm in &vms {
+        assert_eq!(lab.guests.places(&vm.key()), Vec::<String>::new());
+    }
+    groups
+        .patch("shop", &PatchParams::default(), &wish("running"))
+        .await
+        .unwrap();
+    for vm in &vms {
+        user(&lab).vm_runs("west", vm).await.unwrap();
+    }
+    assert_whole(&lab, "west", &vms).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_lock_is_left_when_its_group_is_deleted() {
+    let (lab, _) = lab_with_group().await;
+    user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
+    user(&lab).group_ready("shop").await.unwrap();
+    let leases: Api<Lease> = user(&lab).api();
+    let lock = names::failover_lock("shop");
+    assert!(leases.get_opt(&lock).await.unwrap().is_some());
+    let groups: Api<ProtectionGroup> = user(&lab).api();
+    groups
+        .delete("shop", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("the lock collected", || async {
+        Ok(leases.get_opt(&lock).await?.is_none().then_some(()))
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use farshore_lab::story::{eventually, has_condition};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::{assert_whole, lab_with_group, pass, refusal, user};
+use super::{assert_rule, assert_whole, lab_with_group, pass, user};
 
 #[tokio::test(start_paused = true)]
 async fn rpo_rises_while_the_link_is_down_and_returns_to_zero() {
@@ -68,7 +68,7 @@ async fn rpo_rises_while_the_link_is_down_and_returns_to_zero() {
             &edit,
         )
         .await;
-    assert!(refusal(edited.map_err(Into::into)).contains("RPOEvent is immutable"));
+    assert_rule(edited, "RPOEvent is immutable");
     assert_whole(&lab, "east", &vms).await;
 }
 

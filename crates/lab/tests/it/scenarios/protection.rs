@@ -3,16 +3,22 @@
 use std::collections::BTreeSet;
 
 use farshore_api::drbd_volume::DRBDVolumePhase;
+use farshore_api::failover_request::FailoverState;
 use farshore_api::protection_request::ProtectionPhase;
-use farshore_api::{DRBDResource, DRBDVolume, ProtectionGroup, ProtectionRequest, names};
+use farshore_api::{
+    DRBDReplicationPolicy, DRBDResource, DRBDVolume, ProtectionGroup, ProtectionRequest,
+    ProtectionZone, ReplicationGroupStatus, names,
+};
+use farshore_lab::lab::Lab;
 use farshore_lab::story::{Vm, eventually};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use serde_json::json;
 
-use super::{assert_whole, lab_with_group, lab_with_zone, pass, plain, refusal, user};
+use super::{assert_rule, assert_whole, lab_with_group, lab_with_zone, pass, plain, user};
 
 #[tokio::test(start_paused = true)]
 async fn phases_appear_in_order_offline_and_online() {
@@ -113,9 +119,7 @@ async fn the_node_of_a_resource_is_fixed_for_life() {
     for node in [json!("east-9"), json!(null)] {
         let edit = Patch::Merge(json!({ "spec": { "nodeName": node } }));
         let edited = resources.patch(&name, &PatchParams::default(), &edit).await;
-        assert!(
-            refusal(edited.map_err(Into::into)).contains("spec.nodeName is immutable once set")
-        );
+        assert_rule(edited, "spec.nodeName is immutable once set");
     }
 }
 
@@ -226,6 +230,271 @@ async fn the_group_is_mirrored_and_its_states_are_the_documented_ones() {
     })
     .await
     .unwrap();
+}
+
+/// Sets the volumes of a VM's template.
+async fn set_volumes(lab: &Lab, vm: &str, volumes: &serde_json::Value) {
+    let edit = Patch::Merge(json!({ "spec": { "template": { "spec": { "volumes": volumes } } } }));
+    user(lab)
+        .machines("east", "shop")
+        .patch(vm, &PatchParams::default(), &edit)
+        .await
+        .unwrap();
+}
+
+/// Waits until a request says this of `Protected`, and returns its phase and message.
+async fn protected_says(lab: &Lab, name: &str, reason: &str) -> (ProtectionPhase, String) {
+    let requests: Api<ProtectionRequest> = user(lab).api();
+    eventually(reason, || async {
+        let status = requests.get(name).await?.status.unwrap_or_default();
+        let told = status.conditions.iter().find(|c| c.type_ == "Protected");
+        Ok(told
+            .filter(|c| c.reason == reason)
+            .and_then(|c| Some((status.phase?, c.message.clone()))))
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_added_later_is_said_and_holds_up_a_failover_until_it_is_detached() {
+    let (lab, vms) = lab_with_group().await;
+    let machines = user(&lab).machines("east", "shop");
+    let before =
+        plain(&machines.get("db01").await.unwrap())["spec"]["template"]["spec"]["volumes"].clone();
+    let mut more = before.clone();
+    more.as_array_mut()
+        .unwrap()
+        .push(json!({ "name": "extra", "persistentVolumeClaim": { "claimName": "db01-extra" } }));
+    set_volumes(&lab, "db01", &more).await;
+    let (phase, message) = protected_says(&lab, "db01", "UnreplicatedVolume").await;
+    assert_eq!(phase, ProtectionPhase::Degraded);
+    assert!(message.contains("db01-extra"), "{message}");
+
+    let manifest = user(&lab).failover_manifest("too-early", "shop", "west");
+    user(&lab).apply("hub", &manifest).await.unwrap();
+    let refused = user(&lab).failover_ended("too-early").await.unwrap();
+    let status = refused.status.unwrap();
+    let message = status.message.unwrap_or_default();
+    assert_eq!(status.state, Some(FailoverState::Failed), "{message}");
+    assert!(
+        message.contains("db01 (Degraded, UnreplicatedVolume)"),
+        "{message}"
+    );
+    for vm in &vms {
+        assert_eq!(
+            lab.guests.places(&vm.key()),
+            ["east"],
+            "nothing was stopped"
+        );
+    }
+
+    set_volumes(&lab, "db01", &before).await;
+    let (phase, _) = protected_says(&lab, "db01", "InSync").await;
+    assert_eq!(phase, ProtectionPhase::Protected);
+    user(&lab).group_ready("shop").await.unwrap();
+    user(&lab)
+        .fail_over("to-west", "shop", "west")
+        .await
+        .unwrap();
+    assert_whole(&lab, "west", &vms).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_stops_the_group_and_a_vm_that_does_not_start_again_says_why() {
+    let (lab, vms) = lab_with_group().await;
+    let groups: Api<ProtectionGroup> = user(&lab).api();
+    let want = |state: &str| {
+        let edit = json!({ "spec": { "desiredState": state } });
+        let groups = groups.clone();
+        async move {
+            groups
+                .patch("shop", &PatchParams::default(), &Patch::Merge(&edit))
+                .await
+                .unwrap();
+        }
+    };
+    want("stopped").await;
+    eventually("both VMs stopped", || async {
+        let status = groups.get("shop").await?.status.unwrap_or_default();
+        let stopped = status.current_state.map(|s| s.as_str()) == Some("stopped");
+        let nowhere = vms.iter().all(|vm| lab.guests.places(&vm.key()).is_empty());
+        Ok((stopped && nowhere).then_some(()))
+    })
+    .await
+    .unwrap();
+
+    let nowhere = Patch::Merge(
+        json!({ "spec": { "template": { "spec": { "nodeSelector": { "rack": "none" } } } } }),
+    );
+    let machines = user(&lab).machines("east", "shop");
+    machines
+        .patch("db01", &PatchParams::default(), &nowhere)
+        .await
+        .unwrap();
+    want("running").await;
+    user(&lab).vm_runs("east", &vms[1]).await.unwrap();
+    let instances: Api<kube::api::DynamicObject> = Api::namespaced_with(
+        lab.cluster("east").admin.clone(),
+        "shop",
+        &farshore_lab::sim::vmi_resource(),
+    );
+    eventually("the reason in the group", || async {
+        let told = groups.get("shop").await?.status.unwrap_or_default().vms;
+        let told = told.into_iter().find(|v| v.name == "db01");
+        let message = told.and_then(|v| v.message).unwrap_or_default();
+        let Some(instance) = instances.get_opt("db01").await? else {
+            return Ok(None);
+        };
+        let conditions = plain(&instance)["status"]["conditions"].clone();
+        let why = conditions[0]["message"].as_str().unwrap_or("?").to_string();
+        Ok(message.contains(why.trim_end_matches('.')).then_some(()))
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failover_writes_the_status_of_each_request_twice() {
+    let (lab, vms) = lab_with_group().await;
+    for (name, target) in [("to-west", "west"), ("to-east", "east")] {
+        pass(120).await;
+        let mark = lab.cluster("hub").server.mark();
+        user(&lab).fail_over(name, "shop", target).await.unwrap();
+        pass(120).await;
+        let writes: Vec<String> = lab
+            .cluster("hub")
+            .server
+            .requests_since(mark)
+            .iter()
+            .filter(|e| {
+                e.is_write() && e.resource == "protectionrequests" && e.subresource == "status"
+            })
+            .map(ToString::to_string)
+            .collect();
+        assert!(
+            writes.len() <= 2 * vms.len(),
+            "{name}:\n{}",
+            writes.join("\n")
+        );
+    }
+}
+
+/// Conditions of every object of a kind on a cluster, each with the object's title.
+async fn conditions_of<K>(lab: &Lab, cluster: &str) -> Vec<(String, Condition)>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    K: serde::Serialize,
+{
+    let api: Api<K> = Api::all(lab.cluster(cluster).admin.clone());
+    let mut found = Vec::new();
+    for object in api.list(&ListParams::default()).await.unwrap().items {
+        let title = format!(
+            "{} {} on {cluster}",
+            K::kind(&()),
+            kube::ResourceExt::name_any(&object)
+        );
+        let value = serde_json::to_value(&object).unwrap();
+        let all: Vec<Condition> =
+            serde_json::from_value(value["status"]["conditions"].clone()).unwrap_or_default();
+        assert!(!all.is_empty(), "{title} has no conditions");
+        found.extend(all.into_iter().map(|c| (title.clone(), c)));
+    }
+    assert!(!found.is_empty(), "no {} on {cluster}", K::kind(&()));
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_kind_answers_a_wait_for_its_conditions_in_the_settled_state() {
+    let (lab, _) = lab_with_group().await;
+    pass(120).await;
+    let told = [
+        (
+            conditions_of::<ProtectionZone>(&lab, "hub").await,
+            &[
+                "ClustersValidated",
+                "LeasesHeld",
+                "CRDsApplied",
+                "ManagerDeployed",
+                "WorkloadsDeployed",
+                "DefaultPolicyReady",
+                "Ready",
+            ][..],
+        ),
+        (
+            conditions_of::<DRBDReplicationPolicy>(&lab, "hub").await,
+            &["Accepted"],
+        ),
+        (
+            conditions_of::<ProtectionRequest>(&lab, "hub").await,
+            &[
+                "Validated",
+                "DRBDCreated",
+                "Synced",
+                "Protected",
+                "Connected",
+                "StandbyInStep",
+            ],
+        ),
+        (
+            conditions_of::<ProtectionGroup>(&lab, "hub").await,
+            &["Synced", "MembersProtected", "Ready"],
+        ),
+        (
+            conditions_of::<ReplicationGroupStatus>(&lab, "hub").await,
+            &["Reachable", "Healthy"],
+        ),
+        (conditions_of::<DRBDVolume>(&lab, "hub").await, &["Synced"]),
+        (
+            conditions_of::<ProtectionGroup>(&lab, "east").await,
+            &["Ready"],
+        ),
+        (
+            conditions_of::<ProtectionGroup>(&lab, "west").await,
+            &["Ready"],
+        ),
+        (
+            conditions_of::<DRBDResource>(&lab, "east").await,
+            &[
+                "NodeBound",
+                "BackingReady",
+                "MetadataReady",
+                "ConfigWritten",
+                "Up",
+                "Connected",
+                "UpToDate",
+                "FrontendReady",
+            ],
+        ),
+        (
+            conditions_of::<DRBDResource>(&lab, "west").await,
+            &[
+                "NodeBound",
+                "BackingReady",
+                "MetadataReady",
+                "ConfigWritten",
+                "Up",
+                "Connected",
+                "UpToDate",
+                "FrontendReady",
+            ],
+        ),
+    ];
+    for (found, good) in told {
+        let titles: BTreeSet<&String> = found.iter().map(|(title, _)| title).collect();
+        for (title, condition) in &found {
+            assert_ne!(condition.status, "Unknown", "{title}: {condition:?}");
+            assert!(!condition.reason.is_empty(), "{title}: {condition:?}");
+        }
+        for title in titles {
+            for type_ in good {
+                let holds = found
+                    .iter()
+                    .any(|(t, c)| t == title && c.type_ == *type_ && c.status == "True");
+                assert!(holds, "{title} is not {type_}: {found:#?}");
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

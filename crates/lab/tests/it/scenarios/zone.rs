@@ -58,7 +58,7 @@ async fn a_validated_zone_holds_both_clusters_and_has_a_default_policy() {
                 .map(String::as_str),
             Some(ZONE)
         );
-        let asked = lab.cluster(cluster).server.request_log().entries();
+        let asked = lab.cluster(cluster).server.requests();
         assert!(
             asked
                 .iter()

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use farshore_api::failover_request::FailoverState::*;
 use farshore_api::failover_request::{FailoverRequestStatus, VmFailoverPhase};
 use farshore_api::protection_group::DesiredState;
+use farshore_api::{ProtectionGroup, ProtectionRequest};
 use farshore_core::conditions;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -24,6 +25,16 @@ async fn lease(world: &World) -> Option<Lease> {
         .get_opt("failover-lock-shop")
         .await
         .unwrap()
+}
+
+/// Holder of the lock.
+async fn holder(world: &World) -> Option<String> {
+    lease(world).await.unwrap().spec.unwrap().holder_identity
+}
+
+fn reason<'a>(status: &'a FailoverRequestStatus, type_: &str) -> &'a str {
+    let condition = conditions::get(&status.conditions, type_);
+    condition.map_or("", |c| c.reason.as_str())
 }
 
 fn trail(status: &FailoverRequestStatus) -> Vec<&'static str> {
@@ -68,10 +79,7 @@ async fn a_planned_failover_completes_with_the_progress_of_each_vm() {
     world.pass(5).await;
     let after = world.requests().get("shop-1").await.unwrap();
     assert_eq!(after.metadata.finalizers, None);
-    assert_eq!(
-        lease(&world).await.unwrap().spec.unwrap().holder_identity,
-        None
-    );
+    assert_eq!(holder(&world).await, None);
 
     let events: Api<Event> = Api::namespaced(world.client("hub"), NS);
     let events = events.list(&ListParams::default()).await.unwrap().items;
@@ -123,6 +131,14 @@ async fn a_failback_brings_the_group_home() {
         lease(&world).await.unwrap().spec.unwrap().lease_transitions,
         Some(1)
     );
+    let owners = lease(&world).await.unwrap().metadata.owner_references;
+    let hub: Api<ProtectionGroup> = Api::namespaced(world.client("hub"), NS);
+    let group = hub.get("shop").await.unwrap();
+    assert_eq!(
+        owners.unwrap()[0].uid,
+        group.uid().unwrap(),
+        "the lock goes with its group"
+    );
 }
 
 /// C18: Lease of 300 s; a second request waits; then it is evaluated.
@@ -147,39 +163,19 @@ async fn a_second_request_waits_for_the_lock_and_is_evaluated_after_it() {
         .status
         .unwrap();
     assert_eq!(second.state, Some(Pending));
-    assert_eq!(
-        conditions::get(&second.conditions, "Locked")
-            .unwrap()
-            .reason,
-        "LockHeld"
-    );
+    assert_eq!(reason(&second, "Locked"), "LockHeld");
     let message = second.message.unwrap();
     assert!(
         message.contains("FailoverRequest dr-m/first") && message.contains("2026-01-01T00:0"),
         "{message}"
     );
     world.pass(30).await;
-    assert_eq!(
-        world
-            .requests()
-            .get("second")
-            .await
-            .unwrap()
-            .status
-            .unwrap()
-            .state,
-        Some(Pending)
-    );
+    assert_eq!(world.state("second").await, Some(Pending));
 
     world.habits.never_stops.store(false, Ordering::Relaxed);
     world.until("first", Completed).await;
     let second = world.until("second", Failed).await.status.unwrap();
-    assert_eq!(
-        conditions::get(&second.conditions, "Complete")
-            .unwrap()
-            .reason,
-        "AlreadyActive"
-    );
+    assert_eq!(reason(&second, "Complete"), "AlreadyActive");
     assert_eq!(
         second.message.as_deref(),
         Some("spec.targetCluster \"west\" is already the active cluster of ProtectionGroup shop")
@@ -203,17 +199,7 @@ async fn an_expired_lock_is_taken_over() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     world.pass(100).await;
-    assert_eq!(
-        world
-            .requests()
-            .get("shop-1")
-            .await
-            .unwrap()
-            .status
-            .unwrap()
-            .state,
-        Some(Pending)
-    );
+    assert_eq!(world.state("shop-1").await, Some(Pending));
     assert_eq!(
         world.mirror_of("east").await.spec.desired_state,
         DesiredState::Running
@@ -235,17 +221,7 @@ async fn nothing_flips_before_the_stop_and_nothing_starts_before_primary() {
     world.request("shop-1", "west", json!({})).await;
     world.until("shop-1", StoppingOnSource).await;
     world.pass(60).await;
-    assert_eq!(
-        world
-            .requests()
-            .get("shop-1")
-            .await
-            .unwrap()
-            .status
-            .unwrap()
-            .state,
-        Some(StoppingOnSource)
-    );
+    assert_eq!(world.state("shop-1").await, Some(StoppingOnSource));
     assert_eq!(
         world.mirror_of("east").await.spec.desired_state,
         DesiredState::Stopped
@@ -270,7 +246,9 @@ async fn nothing_flips_before_the_stop_and_nothing_starts_before_primary() {
 /// C20: no VM is ever written; the failover-controller writes what is its own.
 #[tokio::test(start_paused = true)]
 async fn no_vm_is_ever_written_by_the_failover_controller() {
-    let world = World::with(json!({"desiredState": "stopped", "hooks": {"preFailover": [hook(60)], "postFailover": [hook(60)]}})).await;
+    let world =
+        World::with(json!({"hooks": {"preFailover": [hook(60)], "postFailover": [hook(60)]}}))
+            .await;
     world
         .taint("west-1", &["drbd.linbit.com/lost-quorum"])
         .await;
@@ -294,7 +272,6 @@ async fn no_vm_is_ever_written_by_the_failover_controller() {
         "east patch protectiongroups",
         "hub create leases",
         "hub patch failoverrequests",
-        "hub patch protectiongroups",
         "hub patch protectionrequests",
         "hub update leases",
         "west create jobs",
@@ -329,10 +306,7 @@ async fn a_running_group_on_the_target_blocks_and_force_passes() {
         "nothing was stopped"
     );
     world.pass(10).await;
-    assert_eq!(
-        lease(&world).await.unwrap().spec.unwrap().holder_identity,
-        None
-    );
+    assert_eq!(holder(&world).await, None);
 
     world
         .request("shop-2", "west", json!({"force": true}))
@@ -383,13 +357,15 @@ async fn hooks_are_jobs_on_the_target() {
                 .collect::<Vec<_>>()
         }
     };
+    let uid = world.requests().get("shop-1").await.unwrap().uid().unwrap();
+    let job = |stage: &str, index| farshore_api::names::hook_job("shop-1", &uid, stage, index);
     assert_eq!(
         names("west").await,
-        ["shop-1-post-0", "shop-1-pre-0", "shop-1-pre-1"]
+        [job("post", 0), job("pre", 0), job("pre", 1)]
     );
     assert!(names("east").await.is_empty());
     let job: Job = Api::namespaced(world.client("west"), "ops")
-        .get("shop-1-pre-0")
+        .get(&job("pre", 0))
         .await
         .unwrap();
     assert_eq!(
@@ -408,12 +384,7 @@ async fn a_failed_pre_hook_ends_it_before_anything_is_stopped() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let status = world.until("shop-1", Failed).await.status.unwrap();
-    assert_eq!(
-        conditions::get(&status.conditions, "Complete")
-            .unwrap()
-            .reason,
-        "HookFailed"
-    );
+    assert_eq!(reason(&status, "Complete"), "HookFailed");
     assert_eq!(
         world.mirror_of("east").await.spec.desired_state,
         DesiredState::Running
@@ -443,12 +414,7 @@ async fn the_budget_ends_a_failover() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let status = world.until("shop-1", Failed).await.status.unwrap();
-    assert_eq!(
-        conditions::get(&status.conditions, "Complete")
-            .unwrap()
-            .reason,
-        "BudgetExceeded"
-    );
+    assert_eq!(reason(&status, "Complete"), "BudgetExceeded");
     assert_eq!(status.rolled_back, Some(true));
     let took = status.duration_seconds.unwrap();
     assert!((300..=305).contains(&took), "{took}");
@@ -486,12 +452,7 @@ async fn vms_that_do_not_stop_in_time_turn_it_back() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     let status = world.until("shop-1", Failed).await.status.unwrap();
-    assert_eq!(
-        conditions::get(&status.conditions, "Complete")
-            .unwrap()
-            .reason,
-        "VMStopTimeout"
-    );
+    assert_eq!(reason(&status, "Complete"), "VMStopTimeout");
     assert_eq!(status.rolled_back, Some(true));
 }
 
@@ -502,22 +463,9 @@ async fn an_abort_turns_it_back() {
     world.start();
     world.request("shop-1", "west", json!({})).await;
     world.until("shop-1", StoppingOnSource).await;
-    world
-        .requests()
-        .patch(
-            "shop-1",
-            &PatchParams::default(),
-            &Patch::Merge(json!({"spec": {"abort": true}})),
-        )
-        .await
-        .unwrap();
+    world.abort("shop-1").await;
     let status = world.until("shop-1", Failed).await.status.unwrap();
-    assert_eq!(
-        conditions::get(&status.conditions, "Complete")
-            .unwrap()
-            .reason,
-        "Aborted"
-    );
+    assert_eq!(reason(&status, "Complete"), "Aborted");
     assert_eq!(status.rolled_back, Some(true));
 }
 
@@ -541,10 +489,7 @@ async fn a_deleted_request_rolls_back_and_lets_go_before_it_vanishes() {
         world.pass(1).await;
     }
     assert!(world.requests().get_opt("shop-1").await.unwrap().is_none());
-    assert_eq!(
-        lease(&world).await.unwrap().spec.unwrap().holder_identity,
-        None
-    );
+    assert_eq!(holder(&world).await, None);
     assert_eq!(
         world.mirror_of("east").await.spec.desired_state,
         DesiredState::Running
@@ -552,10 +497,17 @@ async fn a_deleted_request_rolls_back_and_lets_go_before_it_vanishes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_cluster_is_waited_for_and_nothing_is_stopped() {
+async fn a_silent_cluster_is_waited_for_a_minute_and_nothing_is_stopped() {
     let world = World::new().await;
     world.workload["east"].set_down(true);
     world.start();
+    world.request("shop-0", "west", json!({})).await;
+    let status = world.until("shop-0", Failed).await.status.unwrap();
+    assert_eq!(reason(&status, "Failed"), "ClusterUnreachable");
+    assert!((60..=70).contains(&status.duration_seconds.unwrap()));
+    world.pass(5).await;
+    assert_eq!(holder(&world).await, None, "the lock is free for others");
+
     world.request("shop-1", "west", json!({})).await;
     let waiting = world.wait("shop-1", "ClusterUnreachable", |r| {
         let conditions = r
@@ -574,16 +526,167 @@ async fn a_silent_cluster_is_waited_for_and_nothing_is_stopped() {
             .unwrap()
             .contains("cluster east does not answer")
     );
-    world.pass(60).await;
+    world.pass(30).await;
     world.workload["east"].set_down(false);
     world.until("shop-1", Completed).await;
+}
+
+/// A stopped group moves, and stays stopped.
+#[tokio::test(start_paused = true)]
+async fn a_stopped_group_stays_stopped() {
+    let world = World::with(json!({"desiredState": "stopped"})).await;
+    world.tell_mirror("east", "stopped").await;
+    world.start();
+    world.request("shop-1", "west", json!({})).await;
+    let status = world.until("shop-1", Completed).await.status.unwrap();
+    assert_eq!(reason(&status, "TargetRunning"), "GroupStopped");
+    assert_eq!(world.sources().await, ["west", "west"]);
+    for cluster in ["east", "west"] {
+        assert_eq!(
+            world.mirror_of(cluster).await.spec.desired_state,
+            DesiredState::Stopped
+        );
+    }
+    let hub: Api<ProtectionGroup> = Api::namespaced(world.client("hub"), NS);
+    let group = hub.get("shop").await.unwrap();
+    assert_eq!(group.spec.desired_state, DesiredState::Stopped);
+}
+
+/// The link is cut between the two role changes: an abort is answered, and at the end of the budget
+/// the source runs again.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_cannot_be_promoted_gives_the_group_back() {
+    let world = World::new().await;
+    world.habits.never_promotes.store(true, Ordering::Relaxed);
+    world.start();
+    world.request("shop-1", "west", json!({})).await;
+    world.until("shop-1", PromotingTarget).await;
+    world.cut_link().await;
+    world.abort("shop-1").await;
+    let waiting = world
+        .wait("shop-1", "AbortIgnored", |r| {
+            r.status.as_ref().is_some_and(|s| {
+                reason(s, "Aborted") == "AbortIgnored" && reason(s, "RolesFlipped") == "Flipped"
+            })
+        })
+        .await
+        .status
+        .unwrap();
+    world.pass(10).await;
+    let message = world
+        .requests()
+        .get("shop-1")
+        .await
+        .unwrap()
+        .status
+        .unwrap()
+        .message
+        .unwrap();
+    for part in [
+        "in PromotingTarget since",
+        "cluster east: Secondary, disk UpToDate, connection Connecting",
+        "cluster west: Secondary, disk Consistent, connection Connecting",
+        "the roles go back and the group is started on cluster east",
+        "Look with: kubectl --context west",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(waiting.state, Some(PromotingTarget));
+    let status = world.until("shop-1", Failed).await.status.unwrap();
+    assert_eq!(status.rolled_back, Some(true), "{:?}", status.message);
+    assert!(status.duration_seconds.unwrap() <= 360);
+    assert_eq!(world.sources().await, ["east", "east"]);
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Running
+    );
+    assert_eq!(
+        world.mirror_of("west").await.spec.desired_state,
+        DesiredState::Stopped
+    );
+    let events: Api<Event> = Api::namespaced(world.client("hub"), NS);
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let answers = events
+        .iter()
+        .filter(|e| e.reason.as_deref() == Some("AbortIgnored"));
+    assert_eq!(answers.count(), 1);
+}
+
+/// A request to where the group was, made while a failover runs, does not undo it afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_request_to_the_active_cluster_during_a_failover_ends_at_once() {
+    let world = World::new().await;
+    world.habits.never_stops.store(true, Ordering::Relaxed);
+    world.start();
+    world.request("first", "west", json!({})).await;
+    world.until("first", StoppingOnSource).await;
+    world.request("second", "east", json!({})).await;
+    let second = world.until("second", Failed).await.status.unwrap();
+    assert_eq!(reason(&second, "Failed"), "AlreadyActive");
+    assert_eq!(second.source_cluster.as_deref(), Some("east"));
+    assert!(
+        second
+            .message
+            .unwrap()
+            .contains("FailoverRequest dr-m/first")
+    );
+    world.habits.never_stops.store(false, Ordering::Relaxed);
+    let first = world.until("first", Completed).await.status.unwrap();
+    assert_eq!(first.source_cluster.as_deref(), Some("east"));
+    world.pass(60).await;
+    assert_eq!(world.sources().await, ["west", "west"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_while_validating_ends_it_without_touching_anything() {
+    let world = World::new().await;
+    world.workload["west"].set_down(true);
+    world.start();
+    world.request("shop-1", "west", json!({})).await;
+    world.until("shop-1", Validating).await;
+    let before = world.mark();
+    world.abort("shop-1").await;
+    let status = world.until("shop-1", Failed).await.status.unwrap();
+    assert_eq!(reason(&status, "Aborted"), "Aborted");
+    world.pass(5).await;
+    let writes = world.writes_since(&before);
+    let own = ["failoverrequests/", "leases/", "events/"];
+    assert!(
+        writes.iter().all(|w| own.iter().any(|o| w.contains(o))),
+        "{writes:#?}"
+    );
+    assert_eq!(holder(&world).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_being_deleted_is_not_moved() {
+    let world = World::new().await;
+    let requests: Api<ProtectionRequest> = Api::namespaced(world.client("hub"), NS);
+    let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    requests
+        .patch("web01", &PatchParams::default(), &Patch::Merge(hold))
+        .await
+        .unwrap();
+    requests
+        .delete("web01", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    world.start();
+    world.request("shop-1", "west", json!({})).await;
+    let status = world.until("shop-1", Failed).await.status.unwrap();
+    assert_eq!(reason(&status, "Failed"), "MembersNotProtected");
+    assert!(status.message.unwrap().contains("web01 (being deleted)"));
+    assert_eq!(
+        world.mirror_of("east").await.spec.desired_state,
+        DesiredState::Running
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_cannot_be_right_fails_at_once() {
     let world = World::new().await;
     world.start();
-    for (name, spec, reason) in [
+    for (name, spec, expected) in [
         (
             "no-group",
             json!({"protectionGroupRef": {"name": "nope"}}),
@@ -603,12 +706,8 @@ async fn a_request_that_cannot_be_right_fails_at_once() {
     ] {
         world.request(name, "west", spec).await;
         let status = world.until(name, Failed).await.status.unwrap();
-        assert_eq!(
-            conditions::get(&status.conditions, "Complete")
-                .unwrap()
-                .reason,
-            reason
-        );
+        assert_eq!(reason(&status, "Complete"), expected);
+        assert_eq!(reason(&status, "Failed"), expected);
         world.pass(5).await;
         assert_eq!(
             world

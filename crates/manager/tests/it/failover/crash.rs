@@ -35,7 +35,7 @@ async fn live(world: &World, fuse: &Fuse) -> bool {
 
 async fn make(stuck: bool) -> World {
     let hook = json!({"name": "hook", "namespace": "ops", "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}});
-    let world = World::with(json!({"desiredState": if stuck { "running" } else { "stopped" }, "hooks": {"preFailover": [hook], "postFailover": [hook]}, "failover": {"vmStopTimeoutSeconds": 20}})).await;
+    let world = World::with(json!({"hooks": {"preFailover": [hook], "postFailover": [hook]}, "failover": {"vmStopTimeoutSeconds": 20}})).await;
     world
         .taint("west-1", &["drbd.linbit.com/lost-quorum"])
         .await;

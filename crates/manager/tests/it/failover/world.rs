@@ -367,6 +367,41 @@ impl World {
         Api::namespaced(self.client("hub"), NS)
     }
 
+    /// Its state now.
+    pub async fn state(&self, name: &str) -> Option<FailoverState> {
+        let request = self.requests().get(name).await.unwrap();
+        request.status.and_then(|s| s.state)
+    }
+
+    /// Sets `spec.abort`.
+    pub async fn abort(&self, name: &str) {
+        let abort = Patch::Merge(json!({"spec": {"abort": true}}));
+        self.requests()
+            .patch(name, &PatchParams::default(), &abort)
+            .await
+            .unwrap();
+    }
+
+    /// Tells a mirror, as the hub's group controller would; it reports at the next beat.
+    pub async fn tell_mirror(&self, cluster: &str, state: &str) {
+        let api: Api<ProtectionGroup> = Api::namespaced(self.client(cluster), NS);
+        let told = Patch::Merge(json!({"spec": {"desiredState": state}}));
+        api.patch("shop", &PatchParams::default(), &told)
+            .await
+            .unwrap();
+    }
+
+    /// The replication link is cut: the source, Primary last, calls its data UpToDate.
+    pub async fn cut_link(&self) {
+        for (cluster, disk) in [("east", "UpToDate"), ("west", "Consistent")] {
+            for vm in ["db01", "web01"] {
+                let name = format!("drbd-shop-{vm}-01234567");
+                let told = json!({"connectionState": "Connecting", "diskState": disk});
+                status::<DRBDResource>(&self.client(cluster), "shop", &name, told).await;
+            }
+        }
+    }
+
     /// Waits until the request is in this state.
     pub async fn until(&self, name: &str, state: FailoverState) -> FailoverRequest {
         self.wait(name, &format!("state {state}"), |r| {
