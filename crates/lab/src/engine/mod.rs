@@ -61,6 +61,14 @@ pub enum Server {
 }
 
 impl Server {
+    /// The server inside this process, if it is one.
+    pub fn embedded(&self) -> Option<&ApiServer> {
+        match self {
+            Self::Embedded(server) => Some(server),
+            Self::Kube(_) => None,
+        }
+    }
+
     /// Ends its processes, if it has any; an embedded server ends with the lab's shutdown.
     pub fn stop(&self) {
         if let Self::Kube(server) = self {

@@ -473,12 +473,14 @@ async fn events_tell_the_story_of_a_failover() {
         .await
         .unwrap();
     let events: Api<k8s_openapi::api::core::v1::Event> = user(&lab).api();
-    let all = events.list(&ListParams::default()).await.unwrap().items;
-    let about: Vec<_> = all
-        .iter()
-        .filter(|e| e.involved_object.uid == request.metadata.uid)
-        .collect();
-    assert!(about.len() >= 4, "{about:?}");
+    // Events are written beside the status, and may come after it.
+    let about = eventually("the events of the failover", || async {
+        let mut all = events.list(&ListParams::default()).await?.items;
+        all.retain(|e| e.involved_object.uid == request.metadata.uid);
+        Ok((all.len() >= 4).then_some(all))
+    })
+    .await
+    .unwrap();
     assert!(
         about
             .iter()
