@@ -9,6 +9,7 @@ use farshore_api::{
     names,
 };
 use farshore_lab::drbd;
+use farshore_lab::engine::Engine;
 use farshore_lab::lab::{CLUSTERS, Lab, LabOptions};
 use farshore_lab::measure::Marks;
 use farshore_lab::sim::{Timings, node_names};
@@ -52,6 +53,7 @@ struct World<'a> {
 pub async fn history(schedule: &Schedule) -> Outcome {
     let trace = Trace::new();
     let options = LabOptions {
+        engine: Engine::Embedded,
         nodes: schedule.nodes,
         dir: None,
         timings: Timings {
@@ -79,10 +81,13 @@ pub async fn history(schedule: &Schedule) -> Outcome {
     let checker = Checker::new(schedule, clock, lab.guests.clone(), trace.clone());
     for cluster in CLUSTERS {
         let (checker, trace) = (checker.clone(), trace.clone());
-        lab.cluster(cluster).server.observe(move |commit| {
-            trace.changed(cluster, commit);
-            checker.changed(cluster, commit);
-        });
+        let server = lab.cluster(cluster).server.embedded();
+        server
+            .expect("the engine is Embedded")
+            .observe(move |commit| {
+                trace.changed(cluster, commit);
+                checker.changed(cluster, commit);
+            });
     }
     let listener = trace.clone();
     lab.faults().listen(move |traffic| listener.passed(traffic));
