@@ -1,5 +1,7 @@
 //! One seed, one history: in one process, and in another.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::process::Command;
 
 use farshore_sim::{draw, histories, trace};

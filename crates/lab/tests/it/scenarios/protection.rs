@@ -358,7 +358,7 @@ async fn a_user_stops_the_group_and_a_vm_that_does_not_start_again_says_why() {
 async fn a_failover_writes_the_status_of_each_request_twice() {
     let (lab, vms) = lab_with_group().await;
     // In the machine's time the news of both sites may come apart, which tells one state more.
-    let each = if engine().is_virtual() { 2 } else { 3 };
+    let each = if super::engine().is_virtual() { 2 } else { 3 };
     for (name, target) in [("to-west", "west"), ("to-east", "east")] {
         pass(120).await;
         let mark = lab.cluster("hub").server.mark();
