@@ -72,6 +72,10 @@ pub unsafe extern "C" fn getentropy(buffer: *mut c_void, length: usize) -> c_int
 mod tests {
     use std::hash::{BuildHasher, RandomState};
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the keys of a thread are drawn once in its life"
+    )]
     fn key(seed: Option<u64>) -> u64 {
         std::thread::spawn(move || {
             super::seed_thread(seed);
