@@ -9,7 +9,7 @@ use crate::protection_group::Hooks;
 use crate::zone::SafetyCheckScope;
 
 /// Moves a ProtectionGroup to the target cluster. No failover is automatic: each starts with one
-/// of these.
+/// of these. Its spec is immutable but for `abort`, which can be set once.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "siterecovery.trilio.io",
@@ -45,7 +45,7 @@ use crate::zone::SafetyCheckScope;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = (
-    "self.protectionGroupRef == oldSelf.protectionGroupRef && self.targetCluster == oldSelf.targetCluster && self.failoverType == oldSelf.failoverType && self.force == oldSelf.force && self.queue == oldSelf.queue && (has(self.timeoutSeconds) ? self.timeoutSeconds : 0) == (has(oldSelf.timeoutSeconds) ? oldSelf.timeoutSeconds : 0)",
+    "self.protectionGroupRef == oldSelf.protectionGroupRef && self.targetCluster == oldSelf.targetCluster && self.failoverType == oldSelf.failoverType && self.force == oldSelf.force && self.queue == oldSelf.queue && has(self.timeoutSeconds) == has(oldSelf.timeoutSeconds) && (!has(self.timeoutSeconds) || self.timeoutSeconds == oldSelf.timeoutSeconds) && has(self.drainTimeoutSeconds) == has(oldSelf.drainTimeoutSeconds) && (!has(self.drainTimeoutSeconds) || self.drainTimeoutSeconds == oldSelf.drainTimeoutSeconds) && has(self.reason) == has(oldSelf.reason) && (!has(self.reason) || self.reason == oldSelf.reason) && has(self.hooks) == has(oldSelf.hooks) && (!has(self.hooks) || self.hooks == oldSelf.hooks)",
     "FailoverRequest spec is immutable"
 ))]
 pub struct FailoverRequestSpec {
@@ -75,6 +75,7 @@ pub struct FailoverRequestSpec {
     pub timeout_seconds: Option<i32>,
     /// Why, for the audit trail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub reason: Option<String>,
     /// Asks a running planned failover to roll back; only before the role flip.
     #[serde(default)]

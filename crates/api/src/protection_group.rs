@@ -120,7 +120,7 @@ pub struct Hook {
     #[schemars(length(min = 1, max = 63))]
     pub namespace: String,
     /// A batch/v1 JobTemplateSpec.
-    #[schemars(schema_with = "crate::crds::any_object")]
+    #[schemars(schema_with = "crate::crds::job_template")]
     pub job_template: serde_json::Value,
     /// Seconds until the hook counts as failed.
     #[serde(default = "sixty")]

@@ -122,10 +122,16 @@ fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResu
     };
     let Some(name) = text("impersonate-user") else {
         if headers.contains_key("impersonate-group") {
-            return Err(ApiError::new(
+            let groups: Vec<String> = headers
+                .get_all("impersonate-group")
+                .iter()
+                .filter_map(|v| v.to_str().ok())
+                .map(|group| format!("{{Group  {group}    }}"))
+                .collect();
+            let what = groups.join(" ");
+            return Err(ApiError::plain(
                 500,
-                "",
-                "groups are impersonated without a user",
+                &format!("requested [{what}] without impersonating a user"),
             ));
         }
         return Ok(user);

@@ -48,6 +48,7 @@ fn spec(object: &mut Value) -> &mut Map<String, Value> {
 
 /// The defaults of built-in kinds that clients and controllers rely on.
 pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
+    crate::shown::fill_in(resource, object);
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace") => {
             let name = meta::name(object).to_owned();
@@ -64,7 +65,18 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(map, "type", || json!("Opaque"));
         }
         ("", "Service") => service(spec(object)),
-        ("", "Pod") => pod(spec(object)),
+        ("", "Pod") => {
+            fallback(spec(object), "enableServiceLinks", || json!(true));
+            pod(spec(object));
+        }
+        ("", "Endpoints") => {
+            let subsets = object.get_mut("subsets").and_then(Value::as_array_mut);
+            for subset in subsets.into_iter().flatten() {
+                protocols(subset.get_mut("ports"));
+            }
+        }
+        ("discovery.k8s.io", "EndpointSlice") => protocols(object.get_mut("ports")),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => binding(object),
         ("", "PersistentVolumeClaim") => {
             fallback(spec(object), "volumeMode", || json!("Filesystem"))
         }
@@ -73,6 +85,7 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec(object), "persistentVolumeReclaimPolicy", || {
                 json!("Retain")
             });
+            host_path(spec(object));
         }
         ("storage.k8s.io", "StorageClass") => {
             let map = object
@@ -141,6 +154,18 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
     }
 }
 
+/// What of the metadata a write to `/status` may change: of a custom resource and of a definition nothing, of other
+/// kinds what their strategies do not reset.
+pub(crate) fn written_with_status(resource: &ResourceInfo) -> &'static [&'static str] {
+    match (resource.group.as_str(), resource.kind.as_str()) {
+        _ if resource.is_custom() => &[],
+        ("apiextensions.k8s.io" | "certificates.k8s.io", _) => &[],
+        ("apps", "Deployment") => &["annotations", "finalizers", "ownerReferences"],
+        ("", "Pod") => &["annotations", "finalizers", "labels"],
+        _ => &["annotations", "finalizers", "labels", "ownerReferences"],
+    }
+}
+
 fn service(spec: &mut Map<String, Value>) {
     fallback(spec, "type", || json!("ClusterIP"));
     fallback(spec, "sessionAffinity", || json!("None"));
@@ -150,6 +175,71 @@ fn service(spec: &mut Map<String, Value>) {
             let number = port.get("port").cloned().unwrap_or_default();
             fallback(port, "targetPort", || number);
         }
+    }
+}
+
+fn protocols(ports: Option<&mut Value>) {
+    let ports = ports.and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+        fallback(port, "protocol", || json!("TCP"));
+    }
+}
+
+/// The API group of the roles and of the subjects that are no ServiceAccounts.
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+fn binding(object: &mut Value) {
+    if let Some(role) = object.get_mut("roleRef").and_then(Value::as_object_mut) {
+        fallback(role, "apiGroup", || json!(RBAC));
+    }
+    let subjects = object.get_mut("subjects").and_then(Value::as_array_mut);
+    for subject in subjects
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
+    {
+        if matches!(
+            subject.get("kind").and_then(Value::as_str),
+            Some("User" | "Group")
+        ) {
+            fallback(subject, "apiGroup", || json!(RBAC));
+        }
+    }
+}
+
+fn host_path(source: &mut Map<String, Value>) {
+    if let Some(path) = source.get_mut("hostPath").and_then(Value::as_object_mut) {
+        fallback(path, "type", || json!(""));
+    }
+}
+
+fn volume(volume: &mut Map<String, Value>) {
+    for source in ["configMap", "downwardAPI", "projected", "secret"] {
+        if let Some(source) = volume.get_mut(source).and_then(Value::as_object_mut) {
+            fallback(source, "defaultMode", || json!(0o644));
+        }
+    }
+    host_path(volume);
+    if volume.len() == 1 && volume.contains_key("name") {
+        volume.insert("emptyDir".into(), json!({}));
+    }
+}
+
+fn probe(probe: &mut Map<String, Value>) {
+    for (field, seconds) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
+        let slot = probe.entry(field).or_insert(Value::Null);
+        if slot.is_null() || *slot == 0 {
+            *slot = json!(seconds);
+        }
+    }
+    if let Some(get) = probe.get_mut("httpGet").and_then(Value::as_object_mut) {
+        fallback(get, "path", || json!("/"));
+        fallback(get, "scheme", || json!("HTTP"));
     }
 }
 
@@ -170,6 +260,14 @@ fn pod(spec: &mut Map<String, Value>) {
     fallback(spec, "schedulerName", || json!("default-scheduler"));
     fallback(spec, "terminationGracePeriodSeconds", || json!(30));
     fallback(spec, "securityContext", || json!({}));
+    let volumes = spec.get_mut("volumes").and_then(Value::as_array_mut);
+    for entry in volumes
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object_mut)
+    {
+        volume(entry);
+    }
     for list in ["initContainers", "containers"] {
         let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else {
             continue;
@@ -193,13 +291,74 @@ fn pod(spec: &mut Map<String, Value>) {
             });
             fallback(container, "terminationMessagePolicy", || json!("File"));
             fallback(container, "resources", || json!({}));
-            if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
-                for port in ports.iter_mut().filter_map(Value::as_object_mut) {
-                    fallback(port, "protocol", || json!("TCP"));
+            protocols(container.get_mut("ports"));
+            for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+                if let Some(found) = container.get_mut(name).and_then(Value::as_object_mut) {
+                    probe(found);
+                }
+            }
+            let env = container.get_mut("env").and_then(Value::as_array_mut);
+            for entry in env.into_iter().flatten() {
+                let from = entry.pointer_mut("/valueFrom/fieldRef");
+                if let Some(from) = from.and_then(Value::as_object_mut) {
+                    fallback(from, "apiVersion", || json!("v1"));
                 }
             }
         }
     }
+}
+
+/// What the admission of a new pod adds for the scheduler: its priority, and how long it bears a node that is gone.
+fn scheduling(spec: &mut Map<String, Value>) {
+    if spec
+        .get("priorityClassName")
+        .is_none_or(|n| n.is_null() || n == "")
+    {
+        fallback(spec, "priority", || json!(0));
+    }
+    fallback(spec, "preemptionPolicy", || json!("PreemptLowerPriority"));
+    fallback(spec, "tolerations", || json!([]));
+    let Some(list) = spec.get_mut("tolerations").and_then(Value::as_array_mut) else {
+        return;
+    };
+    for key in [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    ] {
+        let borne = |t: &Value| {
+            let all = t.get("key").is_none_or(|k| k == "") && t["operator"] == "Exists";
+            (all || t["key"] == key) && t.get("effect").is_none_or(|e| e == "NoExecute" || e == "")
+        };
+        if !list.iter().any(borne) {
+            list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+        }
+    }
+}
+
+/// The count of template changes that a DaemonSet carries as an annotation.
+pub(crate) fn template_generation(
+    resource: &ResourceInfo,
+    object: &mut Value,
+    old: Option<&Value>,
+) {
+    const ANNOTATION: &str = "deprecated.daemonset.template.generation";
+    if resource.group != "apps" || resource.kind != "DaemonSet" {
+        return;
+    }
+    let template = |o: &Value| meta::field(o, "spec.template").cloned();
+    let count = match old {
+        None => 1,
+        Some(old) => {
+            let before = meta::get(old, "annotations")
+                .and_then(|a| a.get(ANNOTATION)?.as_str()?.parse::<i64>().ok())
+                .unwrap_or(1);
+            before + i64::from(template(old) != template(object))
+        }
+    };
+    let annotations = meta::metadata_mut(object)
+        .entry("annotations")
+        .or_insert_with(|| json!({}));
+    annotations[ANNOTATION] = json!(count.to_string());
 }
 
 /// What exists only from the moment of creation on.
@@ -228,6 +387,7 @@ pub(crate) fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str
             };
             meta::set_field(object, "spec.serviceAccountName", json!(account));
             meta::set_field(object, "spec.serviceAccount", json!(account));
+            scheduling(spec(object));
             meta::set_field(
                 object,
                 "status",
@@ -327,7 +487,21 @@ pub(crate) fn validate(
                 ));
             }
         }
-        ("", "Service") => service_ports(new, errors),
+        ("", "Service") => {
+            if let Some(old) = old {
+                crate::rules::cluster_ip(new, old, errors);
+            }
+            service_ports(new, errors);
+        }
+        ("", "Event") => crate::rules::event(new, false, errors),
+        ("events.k8s.io", "Event") => crate::rules::event(new, old.is_none(), errors),
+        ("", "Endpoints") => crate::rules::endpoints(new, errors),
+        ("", "PersistentVolume") => {
+            let spec = new.get("spec").and_then(Value::as_object);
+            if old.is_none() && !spec.is_some_and(crate::rules::has_volume) {
+                errors.push(FieldError::required("spec", "must specify a volume type"));
+            }
+        }
         ("batch", "Job") => {
             let policy = meta::field_text(new, "spec.template.spec.restartPolicy");
             if !matches!(policy.as_str(), "Never" | "OnFailure") {
@@ -341,9 +515,14 @@ pub(crate) fn validate(
             role(new, resource.kind == "Role", errors)
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") => {
-            selector(new, old, errors)
+            selector(new, old, errors);
+            crate::rules::containers(new, "spec.template.spec", errors);
+            if let Some(old) = old.filter(|_| resource.kind == "StatefulSet") {
+                crate::rules::stateful_set(new, old, errors);
+            }
         }
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            crate::rules::binding(new, resource.kind == "RoleBinding", errors);
             if let Some(old) = old
                 && old.get("roleRef") != new.get("roleRef")
             {
@@ -387,6 +566,7 @@ pub(crate) fn validate(
             {
                 errors.push(FieldError::required("spec.containers", ""));
             }
+            crate::rules::containers(new, "spec", errors);
             if let Some(old) = old {
                 let node = |o| meta::field_text(o, "spec.nodeName");
                 if node(old) != node(new) {
@@ -435,6 +615,25 @@ fn secret_keys(object: &Value, errors: &mut Vec<FieldError>) {
         }
         _ => &[],
     };
+    if let Some(config) = object
+        .pointer("/data/.dockerconfigjson")
+        .filter(|_| kind == "kubernetes.io/dockerconfigjson")
+    {
+        let decoded = STANDARD
+            .decode(config.as_str().unwrap_or_default())
+            .unwrap_or_default();
+        if serde_json::from_slice::<Value>(&decoded).is_err() {
+            let first = String::from_utf8_lossy(&decoded).chars().next();
+            let why = match first {
+                Some(first) => {
+                    format!("invalid character '{first}' looking for beginning of value")
+                }
+                None => "unexpected end of JSON input".into(),
+            };
+            let hidden = json!("<secret contents redacted>");
+            errors.push(FieldError::invalid("data[.dockerconfigjson]", hidden, why));
+        }
+    }
     for key in wanted.iter().filter(|key| !has(key)) {
         errors.push(FieldError::required(format!("data[{key}]"), ""));
     }
@@ -552,6 +751,14 @@ fn secret_or_config_size(object: &Value, errors: &mut Vec<FieldError>) {
 fn selector(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let Some(selector) = meta::field(new, "spec.selector").filter(|s| !s.is_null()) else {
         errors.push(FieldError::required("spec.selector", ""));
+        // It selects nothing, not even its own pods.
+        errors.push(FieldError::invalid(
+            "spec.template.metadata.labels",
+            meta::field(new, "spec.template.metadata.labels")
+                .cloned()
+                .unwrap_or_default(),
+            "`selector` does not match template `labels`",
+        ));
         return;
     };
     match crate::selector::Labels::from_label_selector(selector) {
@@ -588,6 +795,9 @@ fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
             "spec.accessModes",
             "at least 1 access mode is required",
         ));
+    }
+    if new.pointer("/spec/resources/requests/storage").is_none() {
+        errors.push(FieldError::required("spec.resources[storage]", ""));
     }
     let Some(old) = old else { return };
     // Bound claims are immutable but for their size; a claim may be bound by a controller, and only once.

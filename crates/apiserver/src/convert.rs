@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value, json};
 
 use crate::registry::{Origin, ResourceInfo, VersionInfo};
+use crate::shown;
 use crate::store::Stored;
 
 /// Group of the second face of events.
@@ -33,10 +34,31 @@ pub(crate) fn view<'a>(
         Origin::Builtin => true,
         Origin::Crd { generation, .. } => stored.schema == generation,
     };
-    if same_schema && resource.group != EVENTS && version.name == resource.storage_version {
+    let several =
+        resource.is_custom() && resource.versions.len() > 1 && resource.conversion.is_none();
+    if same_schema
+        && !several
+        && resource.group != EVENTS
+        && version.name == resource.storage_version
+    {
         return Cow::Borrowed(&stored.value);
     }
     let mut value = stored.value.clone();
+    if several
+        && let Some(storage) = resource.version(&resource.storage_version)
+        && let Some(schema) = &storage.structural
+    {
+        // It is read as what it is stored as, and then shown as what was asked for.
+        schema.prune(&mut value);
+        schema.default(&mut value);
+        if let Some(schema) = version
+            .structural
+            .as_ref()
+            .filter(|_| version.name != storage.name)
+        {
+            schema.prune(&mut value);
+        }
+    }
     value["apiVersion"] = json!(resource.api_version(&version.name));
     if resource.group == EVENTS {
         to_events_face(&mut value);
@@ -80,9 +102,7 @@ pub(crate) fn rewrite(group: Option<&str>, version: &str, object: &mut Value) {
 }
 
 fn rename(map: &mut Map<String, Value>, from: &str, to: &str) {
-    if let Some(value) = map.remove(from)
-        && !value.is_null()
-    {
+    if let Some(value) = map.remove(from) {
         map.insert(to.to_owned(), value);
     }
 }
@@ -96,6 +116,7 @@ fn to_events_face(event: &mut Value) {
     }
     rename(map, "count", "deprecatedCount");
     rename(map, "source", "deprecatedSource");
+    shown::new_event(map);
 }
 
 fn to_core_face(event: &mut Value) {
@@ -107,13 +128,7 @@ fn to_core_face(event: &mut Value) {
     }
     rename(map, "deprecatedCount", "count");
     rename(map, "deprecatedSource", "source");
-    // Readers of core events look at these; a writer of the new face leaves them empty.
-    if !map.contains_key("source")
-        && let Some(component) = map.get("reportingComponent").cloned()
-    {
-        map.insert("source".into(), json!({"component": component}));
-    }
-    map.entry("involvedObject").or_insert_with(|| json!({}));
+    shown::core_event(map);
 }
 
 #[cfg(test)]
@@ -130,9 +145,10 @@ mod tests {
         to_core_face(&mut stored);
         assert_eq!(stored["message"], "hello");
         assert_eq!(stored["involvedObject"]["name"], "p");
-        assert_eq!(stored["source"]["component"], "c");
+        assert_eq!(stored["firstTimestamp"], Value::Null);
         to_events_face(&mut stored);
-        stored.as_object_mut().unwrap().remove("deprecatedSource");
-        assert_eq!(stored, face);
+        for (field, value) in face.as_object().unwrap() {
+            assert_eq!(&stored[field], value, "{field}");
+        }
     }
 }

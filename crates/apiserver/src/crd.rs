@@ -69,6 +69,16 @@ pub(crate) fn defaults(crd: &mut Value) {
         meta::set_field(crd, "spec.conversion", json!({"strategy": "None"}));
     }
     conversion::defaults(crd);
+    if meta::field(crd, "status.acceptedNames").is_none_or(Value::is_null) {
+        meta::set_field(
+            crd,
+            "status.acceptedNames",
+            json!({"plural": "", "kind": ""}),
+        );
+    }
+    if meta::field(crd, "status.conditions").is_none() {
+        meta::set_field(crd, "status.conditions", Value::Null);
+    }
     let storage = storage_version(crd).to_owned();
     let mut stored = strings(crd, "status.storedVersions");
     if !storage.is_empty() && !stored.contains(&storage) {
@@ -94,7 +104,7 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
             "should be a domain with at least one dot",
         ));
     }
-    if name != format!("{plural}.{group}") {
+    if old.is_none() && name != format!("{plural}.{group}") {
         errors.push(FieldError::invalid(
             "metadata.name",
             json!(name),
@@ -136,12 +146,15 @@ pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
                 ));
             }
         }
-        for stored in strings(crd, "status.storedVersions") {
+        for (i, stored) in strings(crd, "status.storedVersions").iter().enumerate() {
             if !versions(crd).iter().any(|v| v["name"] == stored.as_str()) {
+                let why = format!(
+                    "missing from spec.versions; {stored} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {stored} and removes {stored} from status.storedVersions"
+                );
                 errors.push(FieldError::invalid(
-                    "status.storedVersions[0]",
+                    format!("status.storedVersions[{i}]"),
                     json!(stored),
-                    "missing from spec.versions; it may be still in use",
+                    why,
                 ));
             }
         }

@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -88,8 +90,21 @@ pub fn api_resource_list(
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": sorted(&resource.verbs),
+            "verbs": match resource.is_custom() {
+                true => json!(CUSTOM_VERBS),
+                false => sorted(&resource.verbs),
+            },
         });
+        if resource.allows("get") {
+            let stored = format!(
+                "{}/{}/{}",
+                stored_group(resource),
+                resource.storage_version,
+                resource.kind
+            );
+            let digest = Sha256::digest(stored.as_bytes());
+            entry["storageVersionHash"] = STANDARD.encode(&digest[..8]).into();
+        }
         add_names(&mut entry, resource);
         entries.push(entry);
         for sub in &info.subresources {
@@ -107,12 +122,36 @@ pub fn api_resource_list(
             entries.push(entry);
         }
     }
-    Some(json!({
+    let mut list = json!({
         "kind": "APIResourceList",
-        "apiVersion": "v1",
         "groupVersion": group_version(group, version),
         "resources": entries,
-    }))
+    });
+    if !group.is_empty() {
+        // The list of the core group does without, for clients of old.
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
+}
+
+/// The order in which definitions list their verbs.
+const CUSTOM_VERBS: [&str; 8] = [
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
+
+/// The group of a resource's stored form: events are stored as those of the core group.
+fn stored_group(resource: &ResourceInfo) -> &str {
+    match resource.group.as_str() {
+        "events.k8s.io" => "",
+        group => group,
+    }
 }
 
 /// The aggregated document of `/api` or `/apis`; `version` is `v2` or `v2beta1`.
@@ -446,7 +485,7 @@ pub(crate) mod tests {
         );
         assert_eq!(list["resources"][0]["shortNames"], json!(["ps"]));
         assert_eq!(list["resources"][0]["namespaced"], true);
-        assert_eq!(list["resources"][0]["verbs"][0], "create");
+        assert_eq!(list["resources"][0]["verbs"][0], "delete");
         assert_eq!(list["resources"][1]["kind"], "Plan");
         assert_eq!(list["resources"][2]["kind"], "Scale");
         assert_eq!(list["resources"][2]["group"], "autoscaling");

@@ -20,6 +20,9 @@ pub(crate) struct ApiError {
     generic: bool,
 }
 
+/// The reason of failures that are answered in plain text.
+const PLAIN: &str = "plain text";
+
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
@@ -49,6 +52,17 @@ impl ApiError {
         }
     }
 
+    /// A failure before there is any API: its answer is text and names the request.
+    pub fn plain(code: u16, message: &str) -> Self {
+        Self::new(code, PLAIN, message)
+    }
+
+    /// The text of a plain failure of a request for `uri`.
+    pub fn plain_text(&self, uri: &str) -> Option<String> {
+        let plain = self.reason == PLAIN;
+        plain.then(|| format!("Internal Server Error: {uri:?}: {}\n", self.message))
+    }
+
     /// The message.
     pub fn message(&self) -> &str {
         &self.message
@@ -74,6 +88,11 @@ impl ApiError {
         }
         self.details.insert("kind".into(), json!(kind));
         self
+    }
+
+    /// Names the resource in `details`.
+    pub fn about(self, info: &ResourceInfo) -> Self {
+        self.of(info, &info.plural, "")
     }
 
     /// Adds causes to `details`.
@@ -180,7 +199,7 @@ impl ApiError {
 
     /// The user may not do this; the message is complete.
     pub fn denied(message: String, group: &str, resource: &str, name: &str) -> Self {
-        let mut error = Self::new(403, "Forbidden", message);
+        let mut error = Self::new(403, "Forbidden", message).generic();
         for (field, value) in [("name", name), ("group", group), ("kind", resource)] {
             if !value.is_empty() {
                 error.details.insert(field.into(), json!(value));
@@ -221,11 +240,13 @@ impl ApiError {
     }
 
     pub fn internal(message: impl std::fmt::Display) -> Self {
+        let message = message.to_string();
         Self::new(
             500,
             "InternalError",
             format!("Internal error occurred: {message}"),
         )
+        .causes(vec![json!({"message": message})])
     }
 
     pub fn not_implemented(what: &str) -> Self {
@@ -262,9 +283,22 @@ impl ApiError {
 
     /// What a patch makes cannot be decoded.
     pub fn invalid_patch(patched: &Value, why: &str) -> Self {
-        let error = FieldError::invalid("patch", json!(patched.to_string()), why);
+        Self::invalid_patch_text(&patched.to_string(), why)
+    }
+
+    /// The same of the text by which the patch is shown.
+    pub fn invalid_patch_text(patched: &str, why: &str) -> Self {
+        let error = FieldError::invalid("patch", json!(patched), why);
         let message = format!(" \"\" is invalid: {error}");
         Self::new(422, "Invalid", message).causes(causes(&[error]))
+    }
+
+    /// Tells of which object an invalid review is.
+    pub fn rename(&mut self, name: &str) {
+        self.message = self
+            .message
+            .replacen("\"\" is invalid", &format!("{name:?} is invalid"), 1);
+        self.details.insert("name".into(), json!(name));
     }
 
     /// A question to the review APIs breaks their rules; they name no kind.

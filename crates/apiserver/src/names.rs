@@ -149,6 +149,20 @@ pub(crate) fn metadata_problems(
     errors
 }
 
+/// Checks the metadata of a resource inside another one, which needs no name.
+pub(crate) fn embedded_problems(
+    object: &serde_json::Map<String, Value>,
+    path: &str,
+) -> Vec<FieldError> {
+    let object = Value::Object(object.clone());
+    let mut errors = metadata_problems(NameRule::PathSegment, false, &object);
+    errors.retain(|error| error.path != "metadata.name");
+    for error in &mut errors {
+        error.path = error.path.replacen("metadata", path, 1);
+    }
+    errors
+}
+
 fn labels(object: &Value, errors: &mut Vec<FieldError>) {
     let Some(labels) = meta::labels(object).and_then(Value::as_object) else {
         return;

@@ -11,7 +11,11 @@ pub(crate) enum Form {
     /// Whole objects.
     Object,
     /// `meta.k8s.io` PartialObjectMetadata.
-    Metadata { v1beta1: bool },
+    Metadata {
+        v1beta1: bool,
+        /// Asked for as a list of them.
+        list: bool,
+    },
     /// `meta.k8s.io` Table.
     Table { v1beta1: bool },
 }
@@ -96,8 +100,14 @@ pub(crate) fn form(headers: &HeaderMap) -> ApiResult<Form> {
         match (media.param("as"), media.param("g")) {
             (None, _) => return Ok(Form::Object),
             (Some("Table"), Some("meta.k8s.io")) => return Ok(Form::Table { v1beta1 }),
-            (Some("PartialObjectMetadata" | "PartialObjectMetadataList"), Some("meta.k8s.io")) => {
-                return Ok(Form::Metadata { v1beta1 });
+            (
+                Some(kind @ ("PartialObjectMetadata" | "PartialObjectMetadataList")),
+                Some("meta.k8s.io"),
+            ) => {
+                return Ok(Form::Metadata {
+                    v1beta1,
+                    list: kind == "PartialObjectMetadataList",
+                });
             }
             _ => {}
         }
@@ -137,7 +147,10 @@ mod tests {
         assert_eq!(form_of(table), Some(Form::Table { v1beta1: false }));
         assert_eq!(
             form_of("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
-            Some(Form::Metadata { v1beta1: false })
+            Some(Form::Metadata {
+                v1beta1: false,
+                list: false
+            })
         );
         assert_eq!(
             form_of("application/vnd.kubernetes.protobuf,application/json"),

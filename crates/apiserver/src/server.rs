@@ -134,6 +134,7 @@ impl Server {
             manager: "kube-controller-manager",
             dry_run: false,
             unknown: Unknown::Ignore,
+            patch: false,
             strict: Default::default(),
             patch_text: None,
             warnings: Vec::new(),
@@ -143,6 +144,10 @@ impl Server {
 
     /// Gives a new Service its cluster IP.
     pub fn allocate(&self, resource: &ResourceInfo, object: &mut Value) {
+        if resource.table == "pods" {
+            self.mount_token(object);
+            return;
+        }
         if !(resource.group.is_empty() && resource.kind == "Service")
             || meta::field_text(object, "spec.type") == "ExternalName"
         {
@@ -155,6 +160,56 @@ impl Server {
         }
         let address = meta::field_text(object, "spec.clusterIP");
         meta::set_field(object, "spec.clusterIPs", json!([address]));
+    }
+}
+
+impl Server {
+    /// Gives a pod the token of its account, as a volume that every container mounts.
+    fn mount_token(&self, pod: &mut Value) {
+        const AT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+        let account = meta::field_text(pod, "spec.serviceAccountName");
+        let key = crate::store::Key::new(meta::namespace(pod), &account);
+        let Some(account) = self.store.get("serviceaccounts", &key) else {
+            return;
+        };
+        let wanted = pod
+            .pointer("/spec/automountServiceAccountToken")
+            .or_else(|| account.value.get("automountServiceAccountToken"));
+        if wanted == Some(&Value::Bool(false)) {
+            return;
+        }
+        let name = format!("kube-api-access-{}", self.ident.suffix());
+        let mut mounted = false;
+        for list in ["initContainers", "containers"] {
+            let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+            for container in containers.into_iter().flatten() {
+                let Some(container) = container.as_object_mut() else {
+                    continue;
+                };
+                let mounts = container.entry("volumeMounts").or_insert_with(|| json!([]));
+                let Some(mounts) = mounts.as_array_mut() else {
+                    continue;
+                };
+                if !mounts.iter().any(|m| m["mountPath"] == AT) {
+                    mounts.push(json!({"name": name, "readOnly": true, "mountPath": AT}));
+                    mounted = true;
+                }
+            }
+        }
+        if !mounted {
+            return;
+        }
+        let volume = json!({"name": name, "projected": {"defaultMode": 0o644, "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+        ]}});
+        if let Some(spec) = pod["spec"].as_object_mut() {
+            let volumes = spec.entry("volumes").or_insert_with(|| json!([]));
+            if let Some(volumes) = volumes.as_array_mut() {
+                volumes.push(volume);
+            }
+        }
     }
 }
 

@@ -28,7 +28,6 @@ pub(crate) fn prepare_create(
     for field in [
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
-        "generation",
         "resourceVersion",
         "selfLink",
     ] {
@@ -47,9 +46,17 @@ pub(crate) fn prepare_create(
     }
     if !resource.is_custom() {
         builtin::defaults(resource, object);
-        builtin::at_creation(resource, object, uid);
     }
     meta::tidy(object);
+}
+
+/// Adds what the server itself says of a new object; nobody owns it.
+pub(crate) fn at_creation(resource: &ResourceInfo, object: &mut Value) {
+    if !resource.is_custom() {
+        let uid = meta::uid(object).to_owned();
+        builtin::at_creation(resource, object, &uid);
+        builtin::template_generation(resource, object, None);
+    }
 }
 
 /// Shapes an updated object: what this endpoint may not change is taken from `old`.
@@ -76,6 +83,9 @@ pub(crate) fn prepare_update(
             let mut kept = old.clone();
             restore(&mut kept, new, "status");
             meta::carry(new, &mut kept, "managedFields");
+            for field in builtin::written_with_status(resource) {
+                meta::carry(new, &mut kept, field);
+            }
             *new = kept;
         }
         Endpoint::Finalize => {
@@ -106,6 +116,7 @@ pub(crate) fn prepare_update(
     }
     if !resource.is_custom() {
         builtin::defaults(resource, new);
+        builtin::template_generation(resource, new, Some(old));
     }
     meta::tidy(new);
 }
@@ -168,6 +179,29 @@ fn restore(to: &mut Value, from: &Value, field: &str) {
     }
 }
 
+/// What is wrong with the replicas of a custom resource that can be scaled.
+fn replicas_problem(object: &Value, path: &str) -> Option<FieldError> {
+    let value = meta::field(object, path).filter(|v| !v.is_null())?;
+    let accessor = |kind: &str, shown: String| {
+        let why = format!("{path} accessor error: {shown} is of the type {kind}, expected int64");
+        FieldError::invalid(path, json!(0), why)
+    };
+    match value {
+        Value::String(text) => Some(accessor("string", text.clone())),
+        Value::Bool(is) => Some(accessor("bool", is.to_string())),
+        Value::Number(n) if n.is_f64() => Some(accessor("float64", n.to_string())),
+        Value::Number(n) if n.as_i64().is_some_and(|n| n < 0) => {
+            let why = "should be a non-negative integer";
+            Some(FieldError::invalid(path, value.clone(), why))
+        }
+        Value::Number(n) if n.as_i64().is_none_or(|n| n > i64::from(i32::MAX)) => {
+            let why = format!("should be less than or equal to {}", i32::MAX);
+            Some(FieldError::invalid(path, value.clone(), why))
+        }
+        _ => None,
+    }
+}
+
 /// Checks an object that is about to be stored. `old` is what it replaces.
 pub(crate) fn validate(
     resource: &ResourceInfo,
@@ -190,10 +224,19 @@ pub(crate) fn validate(
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            errors.push(FieldError::forbidden("metadata.finalizers", detail));
+            // Every update is checked in general and by its kind, and both say this.
+            let error = FieldError::forbidden("metadata.finalizers", detail);
+            errors.extend([error.clone(), error]);
         }
     }
     if let Some(schema) = &version.structural {
+        let scale = version.subresources.iter().find_map(|s| s.scale.as_ref());
+        for path in scale
+            .into_iter()
+            .flat_map(|s| [&s.spec_replicas, &s.status_replicas])
+        {
+            errors.extend(replicas_problem(new, path));
+        }
         errors.extend(schema.validate(new, old));
     } else if !resource.is_custom() {
         for (i, finalizer) in meta::finalizers(new).iter().enumerate() {

@@ -56,6 +56,7 @@ impl std::str::FromStr for Fault {
         match words.as_slice() {
             ["link", "cut"] => Ok(Self::Link { up: false }),
             ["link", "heal"] => Ok(Self::Link { up: true }),
+            ["link", other] => bail!("the link can be cut or heal, not {other:?}"),
             ["node", place, state] => {
                 let (name, node) = place
                     .split_once('/')
@@ -134,9 +135,10 @@ impl Lab {
                 self.cluster(cluster)
                     .server
                     .set_latency(Duration::from_millis(*millis));
-                Ok(format!(
-                    "the API server of {cluster} answers {millis} ms late"
-                ))
+                Ok(match millis {
+                    0 => format!("the API server of {cluster} answers without delay"),
+                    _ => format!("the API server of {cluster} answers {millis} ms late"),
+                })
             }
         }
     }
@@ -260,6 +262,7 @@ mod tests {
         for (text, hint) in [
             ("north down", "hub, east, west"),
             ("east sideways", "neither up nor down"),
+            ("link bla", "cut or heal"),
             ("", "slow <cluster>"),
         ] {
             let error = text.parse::<Fault>().unwrap_err().to_string();

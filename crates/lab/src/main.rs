@@ -63,8 +63,22 @@ struct Place {
     nodes: u8,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: starting the threads of this program: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(begin());
+    // What still runs ends with the process; taking its tasks apart one by one makes those panic
+    // that await others.
+    std::mem::forget(runtime);
+    code
+}
+
+async fn begin() -> ExitCode {
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::new(&cli.log);
     tracing_subscriber::fmt()
@@ -119,7 +133,9 @@ async fn up(place: Place) -> anyhow::Result<ExitCode> {
     );
     println!("  kubectl --context hub get pz,pr,pg,fr,rgs -A");
     interrupted().await;
+    println!("stopping");
     end(&place, &lab);
+    println!("stopped; nothing of this lab is left");
     Ok(ExitCode::SUCCESS)
 }
 

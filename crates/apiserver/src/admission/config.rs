@@ -411,7 +411,8 @@ fn service(path: &str, service: &Value, errors: &mut Vec<FieldError>) {
             "must start with a '/'",
         ));
     }
-    let inner = given.strip_prefix('/').unwrap_or(given);
+    // The first letter is passed over, whatever it is.
+    let inner = given.get(1..).unwrap_or_default();
     for (i, segment) in inner
         .strip_suffix('/')
         .unwrap_or(inner)

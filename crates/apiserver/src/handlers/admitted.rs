@@ -88,6 +88,7 @@ impl Writer<'_> {
         }
         let uid = meta::uid(&prepared);
         strategy::prepare_create(self.resource, self.version, &mut new, uid, now);
+        strategy::at_creation(self.resource, &mut new);
         self.server.allocate(self.resource, &mut new);
         self.fill_in(&mut new);
         Ok(new)

@@ -14,13 +14,49 @@ fn parsed(call: &Call) -> ApiResult<DeleteOptions> {
     let body: Option<Value> = if call.body.is_empty() {
         None
     } else {
-        Some(body::decode(
-            &negotiate::content_type(&call.headers),
-            &call.body,
-        )?)
+        let content = negotiate::content_type(&call.headers);
+        if content == "application/json" {
+            let read = serde_json::from_slice::<serde::de::IgnoredAny>(&call.body);
+            if read.is_err_and(|e| e.is_eof()) {
+                let why =
+                    "couldn't get version/kind; json parse error: unexpected end of JSON input";
+                return Err(ApiError::new(500, "", why));
+            }
+        }
+        Some(body::decode(&content, &call.body)?)
     };
+    if let Some(problem) = body.as_ref().and_then(problem) {
+        return Err(ApiError::new(500, "", problem));
+    }
     options::check_delete(body.as_ref(), &call.query)?;
     DeleteOptions::parse(body.as_ref(), &call.query)
+}
+
+/// What keeps a body from being DeleteOptions.
+fn problem(body: &Value) -> Option<String> {
+    let text = |field: &str| body.get(field).and_then(Value::as_str);
+    if let Some(kind) = text("kind").filter(|k| *k != "DeleteOptions") {
+        let version = text("apiVersion").unwrap_or_default();
+        return Some(format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27\""
+        ));
+    }
+    let wrong = |field: &str, fits: fn(&Value) -> bool, kind: &str| {
+        let value = body.get(field).filter(|v| !v.is_null() && !fits(v))?;
+        Some(format!(
+            "json: cannot unmarshal {value} into Go struct field DeleteOptions.{field} of type {kind}"
+        ))
+    };
+    wrong("gracePeriodSeconds", Value::is_i64, "int64")
+        .or_else(|| {
+            wrong(
+                "propagationPolicy",
+                Value::is_string,
+                "v1.DeletionPropagation",
+            )
+        })
+        .or_else(|| wrong("orphanDependents", Value::is_boolean, "bool"))
+        .or_else(|| wrong("preconditions", Value::is_object, "v1.Preconditions"))
 }
 
 async fn delete_admitted(

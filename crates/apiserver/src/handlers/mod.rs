@@ -73,6 +73,13 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// What is beyond all that is served is no Status.
+    pub fn no_page() -> Self {
+        Self::text(404, "404 page not found\n")
+    }
+}
+
 /// A request for a resource, ready for its handler.
 pub(crate) struct Call {
     pub server: Arc<Server>,
@@ -84,6 +91,8 @@ pub(crate) struct Call {
     pub headers: HeaderMap,
     pub body: Bytes,
     pub form: Form,
+    /// Whether the columns of a table were told before, as in a watch after its first event.
+    pub headless: bool,
     /// Whether the request changed the store; for the log.
     pub changed: bool,
     /// Texts for Warning headers.
@@ -113,6 +122,7 @@ impl Call {
             headers: HeaderMap::new(),
             body: Bytes::new(),
             form: self.form,
+            headless: self.headless,
             changed: false,
             warnings: Vec::new(),
             strict: Strict::default(),
@@ -217,7 +227,13 @@ pub(crate) async fn handle(
     };
     let mut warnings = Vec::new();
     let answer = answer(server, parts, body, token, peer, &mut entry, &mut warnings).await;
-    let mut reply = answer.unwrap_or_else(|error| Reply::json(error.code, &error.status()));
+    let mut reply = answer.unwrap_or_else(|error| {
+        let uri = parts.uri.path_and_query().map_or("/", |p| p.as_str());
+        match error.plain_text(uri) {
+            Some(text) => Reply::text(error.code, &text),
+            None => Reply::json(error.code, &error.status()),
+        }
+    });
     // A refusal has its warnings, too.
     let mut seen = BTreeSet::new();
     warnings.retain(|w| seen.insert(w.clone()));
@@ -259,15 +275,23 @@ async fn answer(
         if registry.iter().any(|r| r.group == target.group) {
             return Err(ApiError::no_such_resource());
         }
-        return Ok(Reply::text(404, "404 page not found\n"));
+        return Ok(Reply::no_page());
     };
     let version = resource
         .versions
         .iter()
-        .position(|v| v.name == target.version)
-        .ok_or_else(ApiError::no_such_resource)?;
+        .position(|v| v.name == target.version);
+    let Some(version) = version else {
+        return match resource.is_custom() {
+            true => Ok(Reply::no_page()),
+            false => Err(ApiError::no_such_resource()),
+        };
+    };
     if !resource.namespaced && !target.namespace.is_empty() {
-        return Err(ApiError::no_such_resource());
+        return match resource.is_custom() {
+            true => Ok(Reply::no_page()),
+            false => Err(ApiError::no_such_resource()),
+        };
     }
     if resource.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
         return Err(ApiError::no_such_resource());
@@ -298,6 +322,7 @@ async fn answer(
         headers: parts.headers.clone(),
         body: body?,
         form,
+        headless: false,
         changed: false,
         warnings: Vec::new(),
         strict: Strict::default(),

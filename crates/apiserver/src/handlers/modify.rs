@@ -10,7 +10,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::schema::{FieldError, FieldErrorKind};
 use crate::store::Key;
 use crate::strategy::Endpoint;
-use crate::{access, body, crd, duplicates, meta, negotiate, patch, ssa};
+use crate::{access, body, crd, duplicates, meta, negotiate, openapi, patch, ssa};
 
 /// Decodes the body as one object of the call's kind, filling in kind and apiVersion where they are left out.
 pub(crate) fn decode(call: &Call) -> ApiResult<Value> {
@@ -47,8 +47,26 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
     }
     if kind != call.resource.kind {
         let short = version.rsplit('/').next().unwrap_or_default();
+        let (group, _) = version.rsplit_once('/').unwrap_or_default();
+        let package = |group: &str| match group.split('.').next() {
+            None | Some("") => "core".to_owned(),
+            Some(first) => first.to_owned(),
+        };
+        let known = call
+            .server
+            .registry()
+            .by_kind(group, short, &kind)
+            .is_some();
+        let why = match known {
+            true => format!(
+                "converting ({short}.{kind}) to ({}.{}): unknown conversion",
+                package(&call.resource.group),
+                call.resource.kind
+            ),
+            false => format!("no kind {kind:?} is registered for version {version:?}"),
+        };
         let message = format!(
-            "{kind} in version {short:?} cannot be handled as a {}: no kind {kind:?} is registered for version {version:?}",
+            "{kind} in version {short:?} cannot be handled as a {}: {why}",
             call.resource.kind
         );
         return Err(ApiError::bad_request(message));
@@ -119,6 +137,7 @@ pub(crate) async fn run_admitted(
         manager: &manager,
         dry_run: call.query.get("dryRun") == Some("All"),
         unknown: unknown(call, patch),
+        patch,
         strict,
         patch_text: call.patch_text.clone(),
         warnings: Vec::new(),
@@ -428,6 +447,9 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         }
         meta::set(&mut applied, "namespace", json!(key.namespace));
     }
+    if let Some(problem) = type_problem(call, &applied) {
+        return Err(untyped(&applied, &problem));
+    }
     keep_owned(call, endpoint, &mut applied);
 
     let force = call.query.flag("force");
@@ -449,7 +471,10 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
             force,
             &now,
         );
-        let mut new = made.map_err(|refused| apply_error(&refused))?;
+        let mut new = made.map_err(|refused| match &refused {
+            ssa::ApplyError::Invalid(message) => untyped(&applied, message),
+            ssa::ApplyError::Conflicts(_) => apply_error(&refused),
+        })?;
         if live.is_some() && !version.is_empty() {
             meta::set(&mut new, "resourceVersion", json!(version));
         }
@@ -490,6 +515,46 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
             written => return reply(call, 201, &written?).await,
         }
     }
+}
+
+/// What of an applied configuration the schema cannot make sense of. Unlike other writes, an apply must be understood
+/// in full: who does not know a field cannot own it.
+fn type_problem(call: &Call, applied: &Value) -> Option<String> {
+    let (resource, version) = (&call.resource, call.version());
+    let undeclared = |path: &String| format!(".{path}: field not declared in schema");
+    match &version.structural {
+        Some(schema) => {
+            let mut copy = applied.clone();
+            let unknown = schema.prune(&mut copy);
+            let own = version.schema.as_deref().unwrap_or(&Value::Null);
+            ssa::type_problem(own, &copy).or_else(|| unknown.first().map(undeclared))
+        }
+        None => {
+            let (group, kind) = (&resource.group, &resource.kind);
+            let wrong = openapi::type_problem(group, &version.name, kind, applied);
+            let unknown = openapi::unknown_fields(group, &version.name, kind, applied);
+            wrong.or_else(|| unknown.unwrap_or_default().first().map(undeclared))
+        }
+    }
+}
+
+fn untyped(applied: &Value, why: &str) -> ApiError {
+    let text = |field: &str| {
+        applied
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let version = match text("apiVersion") {
+        core if !core.contains('/') => format!("/{core}"),
+        version => version.to_owned(),
+    };
+    let (namespace, name) = (meta::namespace(applied), meta::name(applied));
+    let message = format!(
+        "failed to create typed patch object ({namespace}/{name}; {version}, Kind={}): {why}",
+        text("kind")
+    );
+    ApiError::new(500, "", message)
 }
 
 /// Drops what this endpoint resets anyway, so that the manager does not come to own it.

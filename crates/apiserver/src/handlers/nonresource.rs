@@ -42,8 +42,17 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
         ["api"] => Ok(discovery_root(&resources, &parts.headers, Scope::Core)),
         ["apis"] => Ok(discovery_root(&resources, &parts.headers, Scope::Groups)),
         ["api", version] => found(discovery::api_resource_list(&resources, "", version)),
-        ["apis", group] => found(discovery::api_group(&resources, group)),
-        ["apis", group, version] => found(discovery::api_resource_list(&resources, group, version)),
+        ["apis", group] => Ok(page(discovery::api_group(&resources, group))),
+        ["apis", group, version] => {
+            let list = discovery::api_resource_list(&resources, group, version);
+            match resources
+                .iter()
+                .any(|r| r.group == *group && !r.is_custom())
+            {
+                true => found(list),
+                false => Ok(page(list)),
+            }
+        }
         ["openapi", "v3"] => Ok(Reply::json(200, &openapi::index(&resources))),
         ["openapi", "v3", "api", version] => found(openapi::document(&resources, "", version)),
         ["openapi", "v3", "apis", group, version] => {
@@ -57,6 +66,11 @@ fn found(document: Option<Value>) -> ApiResult<Reply> {
     document
         .map(|d| Reply::json(200, &d))
         .ok_or_else(ApiError::no_such_resource)
+}
+
+/// The same where nothing answers for the whole group.
+fn page(document: Option<Value>) -> Reply {
+    document.map_or_else(Reply::no_page, |d| Reply::json(200, &d))
 }
 
 /// `/api` or `/apis`: aggregated for clients that accept that, else the plain document.

@@ -109,14 +109,18 @@ pub(crate) fn partial(object: &Value, v1beta1: bool) -> Value {
 fn table(call: &Call, v1beta1: bool, objects: &[Value], metadata: Value) -> Value {
     // A parameter that is none of the three words was refused when the call was made.
     let include = IncludeObject::parse(call.query.get("includeObject")).unwrap_or_default();
-    table::render(
+    let mut table = table::render(
         &call.version().columns,
         objects,
         include,
         meta_version(v1beta1),
         call.server.now(),
         metadata,
-    )
+    );
+    if call.headless {
+        table["columnDefinitions"] = Value::Null;
+    }
+    table
 }
 
 /// One object in the form asked for.
@@ -125,7 +129,7 @@ pub(crate) fn show(call: &Call, stored: &Stored) -> Bytes {
     match (call.form, view) {
         (Form::Object, Cow::Borrowed(_)) => stored.json(),
         (Form::Object, Cow::Owned(value)) => value.to_string().into(),
-        (Form::Metadata { v1beta1 }, view) => partial(&view, v1beta1).to_string().into(),
+        (Form::Metadata { v1beta1, .. }, view) => partial(&view, v1beta1).to_string().into(),
         (Form::Table { v1beta1 }, view) => {
             let metadata = json!({"resourceVersion": stored.revision.to_string()});
             table(call, v1beta1, &[view.into_owned()], metadata)
@@ -260,8 +264,15 @@ fn snapshot(call: &Call) -> ApiResult<(Snapshot, Option<Key>)> {
     {
         return Err(too_large(asked, current));
     }
+    // A page of a version that says no more is one of that very version.
+    let paged = call
+        .query
+        .get("limit")
+        .is_some_and(|l| !matches!(l, "" | "0"));
     match (how, asked) {
-        (Some("Exact"), Some(revision)) if revision > 0 => {
+        (Some("Exact"), Some(revision)) | (None, Some(revision))
+            if revision > 0 && (how.is_some() || paged) =>
+        {
             let expired = |e: crate::store::Expired| {
                 ApiError::expired(format!(
                     "The resourceVersion for the provided list is too old: {} ({})",
@@ -278,6 +289,20 @@ fn snapshot(call: &Call) -> ApiResult<(Snapshot, Option<Key>)> {
 }
 
 pub(crate) async fn list(call: &Call) -> ApiResult<Reply> {
+    if let Form::Metadata { list: false, .. } = call.form {
+        let what = match call.resource.is_custom() {
+            true => "unstructured.UnstructuredList".to_owned(),
+            false => {
+                let package = call.resource.group.split('.').next().unwrap_or_default();
+                let package = if package.is_empty() { "core" } else { package };
+                format!("{package}.{}", call.resource.list_kind)
+            }
+        };
+        let message = format!(
+            "you requested PartialObjectMetadata, but the requested object is a list (*{what})"
+        );
+        return Err(ApiError::new(406, "NotAcceptable", message));
+    }
     let selector = Selector::of(call)?;
     let limit = match call.query.get("limit") {
         Some(text) => {
@@ -305,6 +330,10 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Reply> {
         }
     }
     let mut metadata = json!({"resourceVersion": snapshot.revision.to_string()});
+    if call.resource.is_custom() && matches!(call.form, Form::Object) {
+        // Lists without a type of their own always tell it.
+        metadata["continue"] = json!("");
+    }
     if rest > 0
         && let Some(last) = page.last()
     {
@@ -334,7 +363,7 @@ pub(crate) fn shape(call: &Call, metadata: &Value, page: &[Arc<Stored>]) -> Byte
                 .to_string()
                 .into();
         }
-        Form::Metadata { v1beta1 } => (
+        Form::Metadata { v1beta1, .. } => (
             "PartialObjectMetadataList".to_owned(),
             meta_version(v1beta1).to_owned(),
         ),

@@ -48,7 +48,10 @@ pub(crate) async fn answer(call: &mut Call, verb: &str) -> ApiResult<Reply> {
         return Err(ApiError::not_implemented(&name));
     }
     let Some(subresource) = call.version().subresource(&name).cloned() else {
-        return Err(ApiError::no_such_resource());
+        return Err(match call.resource.is_custom() {
+            true => ApiError::not_found(&call.resource, &call.target.name),
+            false => ApiError::no_such_resource(),
+        });
     };
     if !subresource.verbs.contains(&verb) {
         return Err(ApiError::method_not_allowed());
@@ -157,14 +160,13 @@ async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Rep
         let replicas = meta::field(&wanted, "spec.replicas")
             .and_then(Value::as_i64)
             .unwrap_or(0);
-        if replicas < 0 {
-            return Err(ApiError::new(
-                422,
-                "Invalid",
-                format!(
-                    "spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"
-                ),
-            ));
+        // A custom resource is refused by its own rules.
+        if replicas < 0 && !call.resource.is_custom() {
+            let why = "must be greater than or equal to 0";
+            let error = FieldError::invalid("spec.replicas", json!(replicas), why);
+            let mut refusal = ApiError::invalid_review("autoscaling", "Scale", error);
+            refusal.rename(&key.name);
+            return Err(refusal);
         }
         // What was admitted is a change of this state and no other.
         let version = match given {
@@ -245,8 +247,14 @@ async fn scale_of(call: &Call, stored: &Arc<Stored>, paths: &ScalePaths) -> ApiR
             metadata[field] = value.clone();
         }
     }
+    let mut spec = json!({});
+    let replicas = number(&paths.spec_replicas);
+    if replicas != 0 {
+        // None is told by saying nothing.
+        spec["replicas"] = json!(replicas);
+    }
     Ok(
-        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": number(&paths.spec_replicas)}, "status": status}),
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}),
     )
 }
 
@@ -354,20 +362,25 @@ async fn binding(call: &mut Call) -> ApiResult<Reply> {
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let resource = call.resource.clone();
+    // Refusals name the subresource.
+    let bindings = crate::registry::ResourceInfo {
+        plural: "pods/binding".into(),
+        ..(*resource).clone()
+    };
     let now = meta::rfc3339(call.server.now());
     loop {
         let stored = read::find(call)?;
         let assigned = meta::field_text(&stored.value, "spec.nodeName");
         if !assigned.is_empty() {
             return Err(ApiError::conflict(
-                &resource,
+                &bindings,
                 &key.name,
                 &format!("pod {} is already assigned to node {assigned:?}", key.name),
             ));
         }
         if meta::is_deleting(&stored.value) {
             return Err(ApiError::conflict(
-                &resource,
+                &bindings,
                 &key.name,
                 &format!(
                     "pod {} is being deleted, cannot be assigned to a host",

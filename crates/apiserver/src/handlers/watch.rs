@@ -65,8 +65,10 @@ pub(crate) async fn watch(call: &mut Call) -> ApiResult<Reply> {
             objects.retain(|o| selector.matches(&o.value));
             let (server, resource) = (&call.server, &call.resource);
             let objects = conversion::fetch_all(server, resource, call.version(), objects).await?;
+            let mut shown = call.detached();
             for object in &objects {
-                queue.push_back(line("ADDED", &read::show(call, object)));
+                queue.push_back(line("ADDED", &read::show(&shown, object)));
+                shown.headless = true;
             }
             if initial == Some("true") && bookmarks {
                 queue.push_back(bookmark(call, snapshot.revision, true));
@@ -88,8 +90,10 @@ pub(crate) async fn watch(call: &mut Call) -> ApiResult<Reply> {
             }
         }
     };
+    let mut call = call.detached();
+    call.headless = !queue.is_empty();
     let mut watcher = Watcher {
-        call: call.detached(),
+        call,
         selector,
         namespace,
         queue,
@@ -208,6 +212,7 @@ impl Watcher {
             Ok(bytes) => line(kind, &bytes),
             Err(error) => line("ERROR", error.status().to_string().as_bytes()),
         };
+        self.call.headless = true;
         self.queue.push_back(bytes);
     }
 }
@@ -231,7 +236,7 @@ fn bookmark(call: &Call, revision: u64, initial_end: bool) -> Bytes {
         Form::Object => {
             json!({"kind": call.resource.kind, "apiVersion": call.resource.api_version(&call.version().name), "metadata": metadata})
         }
-        Form::Metadata { v1beta1 } => read::partial(&json!({"metadata": metadata}), v1beta1),
+        Form::Metadata { v1beta1, .. } => read::partial(&json!({"metadata": metadata}), v1beta1),
         Form::Table { v1beta1 } => {
             let version = if v1beta1 {
                 "meta.k8s.io/v1beta1"

@@ -54,6 +54,8 @@ pub(crate) struct Writer<'a> {
     pub manager: &'a str,
     pub dry_run: bool,
     pub unknown: Unknown,
+    /// Whether the next state comes from a patch.
+    pub patch: bool,
     /// What stands twice in the body; reported with the first object that is decoded.
     pub strict: Strict,
     /// How a refused patch is shown, where that is not the patched object.
@@ -109,7 +111,7 @@ impl Writer<'_> {
         }
         if self.resource.is_custom() && crd::is_terminating(self.server, &self.resource.table) {
             let why = "create not allowed while custom resource definition is terminating";
-            return Err(ApiError::new(405, "MethodNotAllowed", why));
+            return Err(ApiError::new(405, "MethodNotAllowed", why).about(self.resource));
         }
         let sent = meta::namespace(&object).to_owned();
         if self.resource.namespaced {
@@ -126,6 +128,9 @@ impl Writer<'_> {
             && meta::get(&object, "generateName")
                 .and_then(Value::as_str)
                 .is_some_and(|g| !g.is_empty());
+        if self.resource.table == "pods" && self.admission.is_some() {
+            self.account_exists(&object, namespace)?;
+        }
         let now = meta::rfc3339(self.server.now());
         let mut attempt = 0;
         loop {
@@ -150,7 +155,6 @@ impl Writer<'_> {
                 &self.server.ident.uid(),
                 &now,
             );
-            self.server.allocate(self.resource, &mut new);
             self.fill_in(&mut new);
             if managed == Managed::Track {
                 ssa::track_update(
@@ -163,6 +167,8 @@ impl Writer<'_> {
                     &now,
                 );
             }
+            strategy::at_creation(self.resource, &mut new);
+            self.server.allocate(self.resource, &mut new);
             let admission = self.admission.clone();
             let name = meta::name(&object).to_owned();
             let attributes =
@@ -195,6 +201,20 @@ impl Writer<'_> {
                 }
             }
         }
+    }
+
+    /// A pod's account must exist; the one that every namespace has is not waited for.
+    fn account_exists(&self, pod: &Value, namespace: &str) -> ApiResult<()> {
+        let account = meta::field_text(pod, "spec.serviceAccountName");
+        let key = Key::new(namespace, &account);
+        let there = || self.server.store.get("serviceaccounts", &key).is_some();
+        if matches!(account.as_str(), "" | "default") || there() {
+            return Ok(());
+        }
+        let why = format!(
+            "error looking up service account {namespace}/{account}: serviceaccount {account:?} not found"
+        );
+        Err(ApiError::forbidden(self.resource, meta::name(pod), &why))
     }
 
     /// Computes the next state with `next` from the current one (in the writer's version) and stores it.
@@ -346,11 +366,9 @@ impl Writer<'_> {
                 && (field == "uid" || !meta::is_deleting(old))
             {
                 let path = format!("metadata.{field}");
-                errors.push(FieldError::invalid(
-                    path,
-                    sent.clone(),
-                    "field is immutable",
-                ));
+                // Every update is checked in general and by its kind, and both say this.
+                let error = FieldError::invalid(path, sent.clone(), "field is immutable");
+                errors.extend([error.clone(), error]);
             }
         }
         if !errors.is_empty() {
@@ -369,7 +387,14 @@ impl Writer<'_> {
             None
         };
         if let Some(problem) = names::metadata_type_problem(object).or(problem) {
-            return Err(self.undecodable(&problem));
+            return Err(match self.patch {
+                true => {
+                    let whole = || object.to_string();
+                    let shown = self.patch_text.clone().unwrap_or_else(whole);
+                    ApiError::invalid_patch_text(&shown, &problem)
+                }
+                false => self.undecodable(&problem),
+            });
         }
         let strict = std::mem::take(&mut self.strict);
         let shown = match (self.unknown, &self.patch_text) {
@@ -442,7 +467,12 @@ impl Writer<'_> {
         if errors.is_empty() {
             Ok(())
         } else {
-            Err(ApiError::invalid(self.resource, meta::name(new), &errors))
+            let mut told = self.resource.clone();
+            if told.group == "events.k8s.io" {
+                // The rules of events are those of the core group.
+                told.group.clear();
+            }
+            Err(ApiError::invalid(&told, meta::name(new), &errors))
         }
     }
 

@@ -1,6 +1,8 @@
 //! The schemas of built-in kinds, from the types of `k8s-openapi`, in the form in which the API
 //! server publishes them.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -110,7 +112,59 @@ pub fn type_problem(group: &str, version: &str, kind: &str, object: &Value) -> O
     check_type(definitions, schema, object, "")
 }
 
+/// What is wrong with a text that stands for a value of another type.
+fn text_problem(schema: &Value, format: &str, text: &str) -> Option<String> {
+    let named = schema
+        .get("$ref")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let named = named.rsplit(['.', '/']).next().unwrap_or_default();
+    match (named, format) {
+        ("Quantity", _) if !is_quantity(text) => Some(
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .into(),
+        ),
+        ("MicroTime", _) if !is_micro_time(text) => Some(format!(
+            "parsing time {text:?} as \"2006-01-02T15:04:05.000000Z07:00\""
+        )),
+        ("MicroTime", _) => None,
+        (_, "date-time") if text.parse::<jiff::Timestamp>().is_err() => Some(format!(
+            "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
+        )),
+        (_, "byte") if STANDARD.decode(text.replace(['\r', '\n'], "")).is_err() => {
+            Some("illegal base64 data".into())
+        }
+        _ => None,
+    }
+}
+
+/// A number with an optional suffix.
+fn is_quantity(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let exponent = |s: &str| s.parse::<i32>().is_ok();
+    number.parse::<f64>().is_ok()
+        && match suffix {
+            "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi"
+            | "Ti" | "Pi" | "Ei" => true,
+            _ => suffix.strip_prefix(['e', 'E']).is_some_and(exponent),
+        }
+}
+
+/// A time with exactly six digits of a second.
+fn is_micro_time(text: &str) -> bool {
+    let digits = text.split_once('.').map(|(_, rest)| {
+        rest.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len())
+    });
+    digits == Some(6) && text.parse::<jiff::Timestamp>().is_ok()
+}
+
 fn check_type(all: &Definitions, schema: &Value, value: &Value, path: &str) -> Option<String> {
+    let reference = schema;
     let schema = all.resolve(schema);
     let expected = schema.get("type").and_then(Value::as_str).unwrap_or("");
     let (fits, found) = match value {
@@ -131,6 +185,10 @@ fn check_type(all: &Definitions, schema: &Value, value: &Value, path: &str) -> O
         ));
     }
     match value {
+        Value::String(text) => {
+            let format = schema.get("format").and_then(Value::as_str);
+            text_problem(reference, format.unwrap_or_default(), text)
+        }
         Value::Object(map) => map.iter().find_map(|(name, sub)| {
             let known = schema.get("properties").and_then(|p| p.get(name));
             let known = known.or_else(|| schema.get("additionalProperties"))?;

@@ -93,7 +93,15 @@ fn merge_objects(
             (old, Value::Array(new)) => {
                 let empty = Vec::new();
                 let old = old.and_then(Value::as_array).unwrap_or(&empty);
-                Value::Array(merge_lists(old, new, rule, of)?)
+                let merged = merge_lists(old, new, rule, of)?;
+                // Without an order of its own the patch is the order.
+                let ordered = patch.contains_key(&format!("{SET_ORDER}{name}"));
+                Value::Array(match rule {
+                    ListRule::Scalars | ListRule::Keyed(_) if !ordered && !has_replace(new) => {
+                        reorder(merged, old, new, rule)
+                    }
+                    _ => merged,
+                })
             }
             (_, new) => clean(new),
         };
@@ -144,6 +152,13 @@ fn retain_keys(result: &mut Object, patch: &Object, keys: &Value) -> Result<(), 
     }
     result.retain(|name, _| keys.contains(name.as_str()));
     Ok(())
+}
+
+/// Whether the list's items say that they replace what is there.
+fn has_replace(items: &[Value]) -> bool {
+    items
+        .iter()
+        .any(|item| item.get(DIRECTIVE).is_some_and(|d| d == "replace"))
 }
 
 fn merge_lists(
@@ -327,7 +342,7 @@ mod tests {
             (
                 json!({"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}], "args": ["p"], "ports": [{"containerPort": 80, "name": "web"}]}]}),
                 json!({"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}], "args": ["q"], "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}),
-                json!({"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}], "args": ["q"], "ports": [{"containerPort": 80, "name": "web", "protocol": "TCP"}]}]}),
+                json!({"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}], "args": ["q"], "ports": [{"containerPort": 80, "name": "web", "protocol": "TCP"}]}]}),
             ),
             (
                 json!({"containers": [{"name": "a", "volumeMounts": [{"mountPath": "/x", "name": "v"}]}]}),
@@ -349,7 +364,7 @@ mod tests {
             (
                 json!({"containers": [{"name": "a"}, {"name": "b"}]}),
                 json!({"containers": [{"name": "a", "$patch": "delete"}, {"name": "c"}]}),
-                json!({"containers": [{"name": "b"}, {"name": "c"}]}),
+                json!({"containers": [{"name": "c"}, {"name": "b"}]}),
             ),
             (
                 json!({"containers": [{"name": "a"}, {"name": "b"}]}),
@@ -411,7 +426,7 @@ mod tests {
             assert_eq!(
                 patched(kind, &object, &patch),
                 json!({
-                    "metadata": {"ownerReferences": [{"uid": "1", "name": "x"}, {"uid": "2", "name": "y"}]},
+                    "metadata": {"ownerReferences": [{"uid": "2", "name": "y"}, {"uid": "1", "name": "x"}]},
                     "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}]},
                 }),
                 "{kind}"

@@ -169,7 +169,12 @@ pub(crate) fn embedded(node: &Node, value: &Value, path: &str, errors: &mut Vec<
                     }
                 }
                 if let Some(metadata) = map.get("metadata") {
-                    errors.extend(check(metadata, &child(path, "metadata")));
+                    let here = child(path, "metadata");
+                    let wrong = check(metadata, &here);
+                    if wrong.is_none() {
+                        errors.extend(crate::names::embedded_problems(map, &here));
+                    }
+                    errors.extend(wrong);
                 }
             }
             for (name, sub) in map {

@@ -6,6 +6,8 @@
 //! Source: the `patchStrategy`, `patchMergeKey`, `listType`, `listMapKey`, `mapType` and
 //! `structType` markers of the published Kubernetes API types.
 
+use serde_json::Value;
+
 /// How a field of a built-in type merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
@@ -209,6 +211,10 @@ static FIELDS: &[Field] = &[
         Struct,
     ),
     by("ValidatingAdmissionPolicySpec", "variables", "", &["name"]),
+    field("CustomResourceDefinition", "spec", "DefinitionSpec", Struct),
+    field("DefinitionSpec", "names", "", Struct),
+    field("Event", "source", "", Struct),
+    field("Event", "deprecatedSource", "", Struct),
     field("CSINode", "spec", "CSINodeSpec", Struct),
     by("CSINodeSpec", "drivers", "", &["name"]),
 ];
@@ -288,6 +294,28 @@ pub fn lookup(owner: &str, name: &str) -> Option<&'static Field> {
     special.or_else(|| EVERYWHERE.iter().find(|f| f.name == name))
 }
 
+/// What a plain field of a built-in type holds where nobody wrote it, if it is always written.
+pub fn always(owner: &str, name: &str) -> Option<Value> {
+    match (owner, name) {
+        ("Event", "reportingComponent") => Some(Value::from("")),
+        (
+            "Event",
+            "eventTime"
+            | "firstTimestamp"
+            | "lastTimestamp"
+            | "deprecatedFirstTimestamp"
+            | "deprecatedLastTimestamp",
+        ) => Some(Value::Null),
+        ("Event", "reportingInstance") => Some(Value::from("")),
+        _ => None,
+    }
+}
+
+/// Whether a keyed list is written even where it is empty.
+pub fn is_required(field: &Field) -> bool {
+    (field.owner, field.name) == ("PodSpec", "containers")
+}
+
 /// Whether an object in a field of this name is one leaf to server-side apply.
 pub fn is_leaf(name: &str) -> bool {
     LEAVES.contains(&name)
@@ -332,6 +360,13 @@ static BUILTIN_GROUPS: &[&str] = &[
 ];
 
 /// The value that the API fills in for an absent list key of a built-in kind.
-pub fn key_default(key: &str) -> Option<&'static str> {
-    (key == "protocol").then_some("TCP")
+pub fn key_default(key: &str) -> Option<Value> {
+    match key {
+        "protocol" => Some(Value::from("TCP")),
+        "containerPort" | "port" => Some(Value::from(0)),
+        // The zero of a field that is always written.
+        "name" | "mountPath" | "devicePath" | "type" | "uid" | "topologyKey"
+        | "whenUnsatisfiable" => Some(Value::from("")),
+        _ => None,
+    }
 }

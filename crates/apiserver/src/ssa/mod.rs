@@ -158,7 +158,7 @@ pub fn apply(
         shape,
         api_version,
         now,
-        ignored: &ignored(subresource),
+        ignored: &ignored(subresource, api_version, kind),
     };
     let id = ManagerId::applier(manager, subresource);
     let (mut object, managers) = match request.apply(managers.clone(), &id, force) {
@@ -243,7 +243,7 @@ pub fn track_update(
             record_update(
                 &mut managers,
                 id,
-                change.without(&ignored(subresource)),
+                change.without(&ignored(subresource, api_version, &kind)),
                 api_version,
                 now,
             );
@@ -433,9 +433,20 @@ fn never_owned() -> Set {
 }
 
 /// Fields that a request to this endpoint can neither change nor own.
-fn ignored(subresource: Option<&str>) -> Set {
-    match subresource {
-        Some("status") => Set::of([vec![field("spec")], vec![field("metadata")]]),
+fn ignored(subresource: Option<&str>, api_version: &str, kind: &str) -> Set {
+    let metadata = |name| vec![field("metadata"), field(name)];
+    match (subresource, kind) {
+        (Some("status"), "CustomResourceDefinition") => {
+            Set::of([vec![field("spec")], vec![field("metadata")]])
+        }
+        (Some("status"), "Deployment") if builtin::is_builtin(api_version) => {
+            Set::of([vec![field("spec")], metadata("labels")])
+        }
+        (Some("status"), "Pod") if builtin::is_builtin(api_version) => {
+            Set::of([vec![field("spec")], metadata("ownerReferences")])
+        }
+        (Some("status"), _) if builtin::is_builtin(api_version) => Set::of([vec![field("spec")]]),
+        (Some("status"), _) => Set::of([vec![field("spec")], vec![field("metadata")]]),
         _ => Set::default(),
     }
 }
@@ -547,6 +558,47 @@ fn client_side_fields(base: &Value, shape: Shape<'_>, kind: &str, api_version: &
     set.difference(&change.modified)
         .difference(&change.added)
         .difference(&change.removed)
+}
+
+/// The first place of a custom resource whose value has another type than its schema says.
+pub fn type_problem(schema: &Value, object: &Value) -> Option<String> {
+    let properties = schema.get("properties")?.as_object()?;
+    properties
+        .iter()
+        .filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"))
+        .find_map(|(name, schema)| wrong_type(schema, object.get(name)?, &format!(".{name}")))
+}
+
+fn wrong_type(schema: &Value, value: &Value, path: &str) -> Option<String> {
+    const GOT: &str = "got *value.valueUnstructured";
+    let kind = schema.get("type").and_then(Value::as_str)?;
+    if value.is_null() {
+        return None;
+    }
+    match kind {
+        "integer" | "number" if !value.is_number() => {
+            Some(format!("{path}: expected numeric (int or float), {GOT}"))
+        }
+        "string" if !value.is_string() => Some(format!("{path}: expected string, {GOT}")),
+        "boolean" if !value.is_boolean() => Some(format!("{path}: expected boolean, {GOT}")),
+        "array" => match value {
+            Value::Array(items) => {
+                let schema = schema.get("items")?;
+                let mut each = items.iter().enumerate();
+                each.find_map(|(i, item)| wrong_type(schema, item, &format!("{path}[{i}]")))
+            }
+            other => Some(format!("{path}: expected list, got &{{{other}}}")),
+        },
+        "object" => match value {
+            Value::Object(map) => map.iter().find_map(|(name, value)| {
+                let known = schema.get("properties").and_then(|p| p.get(name));
+                let schema = known.or_else(|| schema.get("additionalProperties"))?;
+                wrong_type(schema, value, &format!("{path}.{name}"))
+            }),
+            other => Some(format!("{path}: expected map, got &{{{other}}}")),
+        },
+        _ => None,
+    }
 }
 
 /// The text that client-side apply would keep for this configuration.

@@ -1,6 +1,6 @@
 //! How a value merges: the schema, seen only as far as field ownership needs it.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::builtin::{self, How};
 
@@ -36,14 +36,14 @@ pub enum Form {
 }
 
 /// A field of a shape.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Child<'s> {
     /// The shape of the field's value.
     pub shape: Shape<'s>,
     /// Whether the schema names the field (a struct's field, not a map's key).
     pub named: bool,
-    /// Whether the field is a struct that exists even where it is not written.
-    pub always_present: bool,
+    /// What the field holds where it is not written, if it is always there: an empty struct, or null in place of a list.
+    pub always: Option<Value>,
 }
 
 impl<'s> Shape<'s> {
@@ -87,10 +87,10 @@ impl<'s> Shape<'s> {
 
     /// The field of this name.
     pub fn field(self, name: &str) -> Child<'s> {
-        let child = |shape, named, always_present| Child {
+        let child = |shape, named, always_present: bool| Child {
             shape,
             named,
-            always_present,
+            always: always_present.then(|| Value::Object(Map::new())),
         };
         match self {
             Shape::Resource(_) if name == "metadata" => {
@@ -127,12 +127,17 @@ impl<'s> Shape<'s> {
                             child(Shape::Builtin(field.of), true, true)
                         }
                         How::Pointer => child(Shape::Builtin(field.of), true, false),
-                        How::Keyed { .. } | How::Set => {
-                            child(Shape::BuiltinList(field), true, false)
-                        }
+                        How::Keyed { .. } | How::Set => Child {
+                            shape: Shape::BuiltinList(field),
+                            named: true,
+                            always: builtin::is_required(field).then_some(Value::Null),
+                        },
                     },
                     None if builtin::is_map(name) => child(Shape::Deduced, true, false),
-                    None => child(Shape::Builtin(""), true, false),
+                    None => Child {
+                        always: builtin::always(owner, name),
+                        ..child(Shape::Builtin(""), true, false)
+                    },
                 }
             }
             Shape::BuiltinList(_) | Shape::Deduced => child(Shape::Deduced, false, false),
@@ -174,10 +179,9 @@ impl<'s> Shape<'s> {
                     .collect()
             }
             Shape::BuiltinList(field) => match field.how {
-                How::Keyed { ssa, .. } => ssa
-                    .iter()
-                    .map(|k| (*k, builtin::key_default(k).map(Value::from)))
-                    .collect(),
+                How::Keyed { ssa, .. } => {
+                    ssa.iter().map(|k| (*k, builtin::key_default(k))).collect()
+                }
                 _ => Vec::new(),
             },
             _ => Vec::new(),
@@ -210,6 +214,8 @@ static BUILTIN_ROOTS: &[&str] = &[
     "ValidatingWebhookConfiguration",
     "ValidatingAdmissionPolicy",
     "CSINode",
+    "CustomResourceDefinition",
+    "Event",
     "Object",
 ];
 

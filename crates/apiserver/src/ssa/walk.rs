@@ -78,16 +78,21 @@ fn element(shape: Shape<'_>, form: Form, item: &Value) -> Result<PathElement, St
                 fields.insert(key.to_owned(), value.clone());
             }
             (_, Some(default)) => {
+                any = true;
                 fields.insert(key.to_owned(), default);
             }
             _ => {}
         }
     }
     if !any {
-        let keys: Vec<&str> = shape.keys().into_iter().map(|(k, _)| k).collect();
+        let keys: Vec<String> = shape
+            .keys()
+            .into_iter()
+            .map(|(k, _)| format!("{k:?}"))
+            .collect();
         return Err(format!(
-            "associative list with keys has an element that omits key field {:?} (and doesn't have default value)",
-            keys.join(", ")
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+            keys.join(" ")
         ));
     }
     Ok(PathElement::key(fields))
@@ -250,14 +255,14 @@ fn diff(
         let a = old.and_then(Value::as_object).unwrap_or(&empty);
         let b = new.and_then(Value::as_object).unwrap_or(&empty);
         let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-        let present = Value::Object(Map::new());
         for name in names {
             let child = shape.field(name);
-            let default = child.always_present.then_some(&present);
+            // What is always written where its parent is; in a parent that is new it is new, too.
+            let default = child.always.as_ref();
             path.push(field(name));
             diff(
-                a.get(name).or(default),
-                b.get(name).or(default),
+                a.get(name).or(default.filter(|_| old.is_some())),
+                b.get(name).or(default.filter(|_| new.is_some())),
                 child.shape,
                 path,
                 out,

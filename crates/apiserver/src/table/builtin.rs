@@ -307,7 +307,7 @@ fn events() -> Vec<Column> {
                 None => since(&o["eventTime"], now).into(),
             }
         }),
-        number("Count", "Number of occurrences.", |o, _| {
+        text("Count", "Number of occurrences.", |o, _| {
             let times = [
                 count(o, "/series/count"),
                 count(o, "/count"),

@@ -98,9 +98,7 @@ pub fn render(
                 })
                 .collect();
             let mut row = json!({ "cells": cells });
-            if let Some(object) = included(object, include, api_version) {
-                row["object"] = object;
-            }
+            row["object"] = included(object, include, api_version).unwrap_or_default();
             row
         })
         .collect();

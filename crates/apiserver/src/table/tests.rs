@@ -211,7 +211,10 @@ fn a_table_has_definitions_and_rows() {
     assert_eq!(plain["metadata"]["resourceVersion"], "7");
     assert_eq!(plain["columnDefinitions"][0]["format"], "name");
     assert_eq!(plain["columnDefinitions"][1]["priority"], 0);
-    assert_eq!(plain["rows"], json!([{"cells": ["a", "60s"]}]));
+    assert_eq!(
+        plain["rows"],
+        json!([{"cells": ["a", "60s"], "object": null}])
+    );
     let metadata = table(IncludeObject::Metadata);
     assert_eq!(
         metadata["rows"][0]["object"]["kind"],

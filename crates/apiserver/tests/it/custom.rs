@@ -56,7 +56,7 @@ async fn what_breaks_the_schema_is_refused() {
     let refused = api.create(&PostParams::default(), &widget("a", -1)).await;
     assert_eq!(
         message(refused),
-        "Widget.example.com \"a\" is invalid: spec.size: Invalid value: -1: spec.size in body should be greater than or equal to 0"
+        "Widget.example.com \"a\" is invalid: [.spec.size: Invalid value: -1: should be a non-negative integer, spec.size: Invalid value: -1: spec.size in body should be greater than or equal to 0]"
     );
     let refused = message(api.create(&PostParams::default(), &widget("a", 101)).await);
     assert!(refused.contains("size must be at most 100"), "{refused}");

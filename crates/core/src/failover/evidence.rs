@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_api::drbd::{ConnectionState, DiskState, ReplicationState, Role};
 use farshore_api::protection_group::{CurrentState, DesiredState};
-use farshore_api::{ProtectionGroup, VmRef};
+use farshore_api::{DRBDResource, ProtectionGroup, VmRef};
 
 use super::observed::Side;
 use super::scene::{Member, Scene};
+use crate::protection::health::volume_lost;
 use crate::{Seen, words};
 
 /// Whether the source's mirror was told to stop and reports that all its VMs have stopped. Err says
@@ -116,7 +117,12 @@ pub fn may_have_been_primary(target: &Side, vm: &VmRef) -> Option<String> {
 /// Whether the disks of a VM on this side hold everything that was written.
 pub fn is_up_to_date(side: &Side, vm: &VmRef) -> bool {
     let resource = side.resource(vm);
-    let status = resource.present().and_then(|r| r.status.as_ref());
+    let stays = |r: &&DRBDResource| r.metadata.deletion_timestamp.is_none();
+    let status = resource
+        .present()
+        .copied()
+        .filter(stays)
+        .and_then(|r| r.status.as_ref());
     status.is_some_and(|s| s.disk_state == Some(DiskState::UpToDate) && s.split_brain != Some(true))
 }
 
@@ -149,9 +155,19 @@ pub fn out_of_sync(side: &Side, vm: &VmRef) -> Option<String> {
         Seen::Absent => return Some("no DRBDResource".into()),
         Seen::Unknown(why) => return Some(format!("DRBDResource cannot be read ({why})")),
     };
+    if let Some(since) = &resource.metadata.deletion_timestamp {
+        return Some(format!(
+            "DRBDResource {} is being deleted since {}",
+            resource.metadata.name.as_deref().unwrap_or_default(),
+            words::moment(since.0)
+        ));
+    }
     let Some(status) = &resource.status else {
         return Some("nothing reported".into());
     };
+    if volume_lost(resource).is_some() {
+        return Some("its volume is lost".into());
+    }
     if status.split_brain == Some(true) {
         return Some("split brain".into());
     }

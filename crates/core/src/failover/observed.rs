@@ -26,6 +26,8 @@ pub struct Observed {
     pub group: Option<ProtectionGroup>,
     /// The group's members, in the group's order.
     pub members: Vec<ProtectionRequest>,
+    /// ProtectionRequests of VMs that this failover began with and the group no longer names.
+    pub former: Vec<ProtectionRequest>,
     /// Members of the group without a ProtectionRequest, as they are written in the group.
     pub unresolved: Vec<String>,
     /// The Lease that locks the group.

@@ -38,7 +38,7 @@ pub fn input_error(seen: &Scene) -> Option<Cause> {
         .collect();
     if seen.group.is_none() {
         let message = format!(
-            "ProtectionGroup {} not found in namespace {}",
+            "ProtectionGroup {} not found in namespace {1}. Nothing was changed. Create a new FailoverRequest whose spec.protectionGroupRef names one of: kubectl get protectiongroup -n {1}",
             seen.group_name(),
             seen.namespace()
         );
@@ -46,7 +46,7 @@ pub fn input_error(seen: &Scene) -> Option<Cause> {
     }
     if !clusters.contains(&spec.target_cluster.as_str()) {
         let message = format!(
-            "spec.targetCluster {:?} is not a cluster of ProtectionZone {zone}; its clusters are {}",
+            "spec.targetCluster {:?} is not a cluster of ProtectionZone {zone}. Nothing was changed. Create a new FailoverRequest whose spec.targetCluster is one of: {}",
             spec.target_cluster,
             words::list(&clusters)
         );
@@ -190,7 +190,7 @@ fn protected(seen: &Scene) -> Option<Obstacle> {
 /// gone or going, or it has got a disk that is not replicated. Unequal disks are not asked for here.
 pub fn protection_lost(seen: &Scene) -> Option<String> {
     let lost = |member: &Member| {
-        let Some(request) = member.request else {
+        let Some(request) = member.request.filter(|_| member.in_group) else {
             return Some("has no ProtectionRequest in the group any more");
         };
         if request.metadata.deletion_timestamp.is_some() {
@@ -278,7 +278,7 @@ fn standby_ready(seen: &Scene) -> Option<Obstacle> {
 /// before anything is stopped, and again when everything is: only then nothing can be lost.
 pub fn in_sync(seen: &Scene) -> Option<Obstacle> {
     let mut bad = Vec::new();
-    for Member { vm, request } in &seen.cast {
+    for Member { vm, request, .. } in &seen.cast {
         if request.is_some_and(|r| seen.flipped(r)) {
             continue;
         }

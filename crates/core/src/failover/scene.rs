@@ -23,6 +23,9 @@ pub struct Member<'a> {
     pub vm: VmRef,
     /// Its ProtectionRequest; None when it is gone.
     pub request: Option<&'a ProtectionRequest>,
+    /// Whether the group names it still. One that it does not name is carried to the end with the
+    /// others once roles change; before that the failover turns back.
+    pub in_group: bool,
 }
 
 impl<'a> Scene<'a> {
@@ -42,13 +45,18 @@ impl<'a> Scene<'a> {
                 .map(|(vm, request)| Member {
                     vm,
                     request: Some(request),
+                    in_group: true,
                 })
                 .collect(),
             Some(stored) => {
-                let requests: BTreeMap<(&str, &str), &ProtectionRequest> = seen
-                    .members
-                    .iter()
-                    .map(|m| ((m.spec.vm_namespace.as_str(), m.spec.vm_name.as_str()), m))
+                type Found<'a> = BTreeMap<(&'a str, &'a str), (&'a ProtectionRequest, bool)>;
+                let former = seen.former.iter().map(|m| (m, false));
+                let all = former.chain(seen.members.iter().map(|m| (m, true)));
+                let requests: Found = all
+                    .map(|(m, in_group)| {
+                        let key = (m.spec.vm_namespace.as_str(), m.spec.vm_name.as_str());
+                        (key, (m, in_group))
+                    })
                     .collect();
                 let of = |vm: &FailoverVmStatus| {
                     let key = (vm.vm_namespace.as_str(), vm.vm_name.as_str());
@@ -57,7 +65,8 @@ impl<'a> Scene<'a> {
                 let listed = stored.vm_statuses.iter();
                 listed
                     .map(|vm| Member {
-                        request: of(vm),
+                        request: of(vm).map(|(request, _)| request),
+                        in_group: of(vm).is_some_and(|(_, in_group)| in_group),
                         vm: vm_of(vm),
                     })
                     .collect()

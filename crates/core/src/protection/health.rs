@@ -2,12 +2,17 @@
 
 use farshore_api::DRBDResource;
 use farshore_api::conditions::request as condition;
+use farshore_api::conditions::resource as resource_condition;
 use farshore_api::drbd::{ConnectionState, DiskState, ReplicationState, Role};
 use farshore_api::drbd_resource::DRBDVolumeStatusEntry;
 use farshore_api::protection_request::{DiskStates, ProtectedVolume};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
 use super::Side;
 use super::roles;
+use crate::placement::reasons;
+use crate::words;
 
 /// Health of a pair.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,11 +38,20 @@ pub struct Trouble {
     pub reason: &'static str,
     /// A clause that names the object and its state.
     pub by: String,
+    /// What happens next, where it is not that replication goes on by itself.
+    pub next: Option<&'static str>,
+    /// The cluster whose DRBDResource is to be looked at; the source's when absent.
+    pub look_at: Option<String>,
 }
 
 impl Trouble {
     fn new(reason: &'static str, by: String) -> Self {
-        Self { reason, by }
+        Self {
+            reason,
+            by,
+            next: None,
+            look_at: None,
+        }
     }
 }
 
@@ -149,6 +163,9 @@ fn trouble(
         let by = format!("DRBD reports split brain on DRBDResource {}", name(s));
         return Some(Trouble::new(condition::SPLIT_BRAIN_DETECTED, by));
     }
+    if let Some(trouble) = leaving((source, s), (target, t)) {
+        return Some(trouble);
+    }
     if !roles::seen(&s.resource, Role::Primary, epoch) {
         let role = s
             .resource
@@ -183,6 +200,54 @@ fn trouble(
         return Some(Trouble::new(condition::RESYNCING, which));
     }
     None
+}
+
+/// A side that replicates now and will not for long: its object is being deleted, or the volume under
+/// it is gone.
+fn leaving((source, s): (&str, &Side), (target, t): (&str, &Side)) -> Option<Trouble> {
+    for (cluster, side, is_source) in [(source, s, true), (target, t, false)] {
+        let Some(resource) = side.resource.present() else {
+            continue;
+        };
+        let title = format!(
+            "DRBDResource {}/{} (cluster {cluster})",
+            resource.metadata.namespace.as_deref().unwrap_or_default(),
+            resource.metadata.name.as_deref().unwrap_or_default()
+        );
+        let told = |reason, by, next| Trouble {
+            reason,
+            by,
+            next: Some(next),
+            look_at: Some(cluster.into()),
+        };
+        if let Some(since) = &resource.metadata.deletion_timestamp {
+            let by = format!("{title} is being deleted since {}", words::moment(since.0));
+            let next = if is_source {
+                "The group does not fail over; the deletion ends when the VM has stopped, and the source is never made anew, because its data would be taken for new. Delete this ProtectionRequest, which gives the VM its disks back, and create it again"
+            } else {
+                "The group does not fail over; when the object is gone it is made anew, and every block is copied again"
+            };
+            return Some(told("ResourceBeingDeleted", by, next));
+        }
+        if let Some(lost) = volume_lost(resource) {
+            let by = format!("{title} has lost its volume: {}", lost.message);
+            let next = "The group does not fail over until a volume is there again and every block is on it";
+            return Some(told(reasons::VOLUME_LOST, by, next));
+        }
+    }
+    None
+}
+
+/// What placement says of a DRBDResource of which a volume is gone.
+pub(crate) fn volume_lost(resource: &DRBDResource) -> Option<&Condition> {
+    let status = resource.status.as_ref()?;
+    let mut volumes = [
+        resource_condition::BACKING_READY,
+        resource_condition::METADATA_READY,
+    ]
+    .into_iter()
+    .filter_map(|type_| crate::conditions::get(&status.conditions, type_));
+    volumes.find(|c| c.status == "False" && c.reason == reasons::VOLUME_LOST)
 }
 
 /// Whether the frontend PVCs of a side are ready for a VM.

@@ -271,7 +271,9 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, epoch: i64) {
     } else {
         (
             trouble.reason,
-            "Replication goes on by itself, and copies what differs, when that is over",
+            trouble.next.unwrap_or(
+                "Replication goes on by itself, and copies what differs, when that is over",
+            ),
         )
     };
     let told = Wait {
@@ -282,7 +284,7 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, epoch: i64) {
         by: trouble.by.clone(),
         since: None,
         next,
-        command: scene.look_at_resource(scene.source),
+        command: scene.look_at_resource(trouble.look_at.as_deref().unwrap_or(scene.source)),
     };
     scene.wait(decision, (condition::PROTECTED, Truth::False, reason), told);
 }

@@ -55,6 +55,7 @@ pub(super) async fn look(
     let mut seen = Observed {
         group: None,
         members: vec![],
+        former: vec![],
         unresolved: vec![],
         others: BTreeMap::new(),
         source: Side::unknown("", "it was not looked at"),
@@ -87,6 +88,7 @@ pub(super) async fn look(
             .await
             .during(format!("listing ProtectionRequests in {namespace}"))?;
         (seen.members, seen.unresolved) = resolve_members(group, &all.items);
+        seen.former = former_members(&seen, all.items);
     }
     let clusters = seen.zone.spec.clusters.clone();
     let target = clusters.iter().find(|c| c.name == target_name);
@@ -103,6 +105,23 @@ pub(super) async fn look(
         }
     }
     Ok(seen)
+}
+
+/// Requests of VMs that the failover began with and the group no longer names.
+fn former_members(seen: &Observed, all: Vec<ProtectionRequest>) -> Vec<ProtectionRequest> {
+    let stored = seen.request.status.as_ref();
+    let began_with: BTreeSet<VmRef> = stored
+        .into_iter()
+        .flat_map(|s| &s.vm_statuses)
+        .map(|vm| VmRef {
+            namespace: vm.vm_namespace.clone(),
+            name: vm.vm_name.clone(),
+        })
+        .collect();
+    let named: BTreeSet<VmRef> = seen.members.iter().map(|m| m.vm()).collect();
+    all.into_iter()
+        .filter(|r| began_with.contains(&r.vm()) && !named.contains(&r.vm()))
+        .collect()
 }
 
 /// Names of all FailoverRequests of the namespace by UID.

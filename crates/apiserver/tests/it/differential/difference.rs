@@ -90,6 +90,9 @@ fn compare(at: &str, real: Option<&Value>, ours: Option<&Value>, found: &mut Vec
                 compare(&format!("{at}/{escaped}"), a.get(key), b.get(key), found);
             }
         }
+        (Some(a @ Value::Array(_)), Some(b @ Value::Array(_))) if at.ends_with("managedFields") => {
+            compare(at, Some(&by_manager(a)), Some(&by_manager(b)), found);
+        }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
             for n in 0..a.len().max(b.len()) {
                 compare(&format!("{at}/{n}"), a.get(n), b.get(n), found);
@@ -98,4 +101,15 @@ fn compare(at: &str, real: Option<&Value>, ours: Option<&Value>, found: &mut Vec
         (a, b) if a != b => found.push((at.to_owned(), a.cloned(), b.cloned())),
         _ => {}
     }
+}
+
+/// The entries of managedFields by what tells them apart, so that one entry more does not shift the others.
+fn by_manager(entries: &Value) -> Value {
+    let entries = entries.as_array().into_iter().flatten();
+    let named = entries.map(|entry| {
+        let parts = ["operation", "manager", "apiVersion", "subresource"];
+        let parts = parts.map(|part| entry[part].as_str().unwrap_or_default());
+        (parts.join(" ").trim_end().to_owned(), entry.clone())
+    });
+    Value::Object(named.collect())
 }

@@ -2,6 +2,7 @@
 //! target could not be promoted and gives the roles back.
 
 use farshore_api::conditions::failover as reason;
+use farshore_api::protection_group::DesiredState;
 use jiff::SignedDuration;
 
 use super::{Next, Stage, may_have_flipped, mirror_command, tell, wanted};
@@ -47,6 +48,7 @@ pub(super) fn rolling_back(stage: &Stage, journal: &mut Journal) -> Next {
     };
     let arrived = group_reports(seen, source, wanted, reached);
     if not_primary.is_none() && arrived.is_ok() {
+        started_again(stage, journal);
         let cause = Cause::new(
             cause,
             format!(
@@ -104,6 +106,25 @@ pub(super) fn rolling_back(stage: &Stage, journal: &mut Journal) -> Next {
         moment(until)
     );
     stage.wait(obstacle, &next, steps)
+}
+
+/// The source runs again: that it had stopped is no longer true. A group that shall be stopped stays so.
+fn started_again(stage: &Stage, journal: &mut Journal) {
+    let seen = stage.seen;
+    let had_stopped = journal.reason_of(reason::SOURCE_STOPPED).is_some();
+    if had_stopped && wanted(seen).0 == DesiredState::Running {
+        let sentence = format!(
+            "{} runs on cluster {} again.",
+            seen.group_title(),
+            seen.source.cluster
+        );
+        journal.fact(
+            reason::SOURCE_STOPPED,
+            Truth::False,
+            "StartedAgain",
+            &sentence,
+        );
+    }
 }
 
 /// Every role that this request has changed, back to the source.

@@ -659,6 +659,47 @@ fn a_cut_link_degrades_and_heals() {
 }
 
 #[test]
+fn a_side_that_is_going_is_degraded_although_it_still_replicates() {
+    for cluster in [EAST, WEST] {
+        for deleted in [true, false] {
+            let mut world = World::new(observed());
+            world.settle();
+            let now = world.now;
+            let Seen::Present(resource) = &mut world.side(cluster).resource else {
+                panic!()
+            };
+            if deleted {
+                resource.metadata.deletion_timestamp =
+                    Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+            } else {
+                conditions::set(
+                    &mut resource.status.as_mut().unwrap().conditions,
+                    "BackingReady",
+                    conditions::Truth::False,
+                    "VolumeLost",
+                    "PersistentVolume pv-1 is gone",
+                    None,
+                    now,
+                );
+            }
+            let decision = decide(&world.seen, world.now);
+            assert_eq!(decision.status.phase, Some(ProtectionPhase::Degraded));
+            let protected = conditions::get(&decision.status.conditions, "Protected").unwrap();
+            let (reason, fact) = if deleted {
+                ("ResourceBeingDeleted", "is being deleted since")
+            } else {
+                ("VolumeLost", "PersistentVolume pv-1 is gone")
+            };
+            assert_eq!(protected.reason, reason);
+            let look = format!("Look with: kubectl --context {cluster} ");
+            for part in [fact, look.as_str()] {
+                assert!(protected.message.contains(part), "{}", protected.message);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_dark_cluster_degrades_and_nothing_is_taken_for_gone() {
     let mut world = World::new(observed());
     world.settle();

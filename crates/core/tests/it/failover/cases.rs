@@ -191,6 +191,20 @@ fn cases() -> Vec<(&'static str, World)> {
         World::in_state(Validating),
         &|w| w.seen.standby = Seen::Absent,
     );
+    for (name, of_target) in [
+        ("validating_source_resource_is_being_deleted", false),
+        ("validating_standby_resource_is_being_deleted", true),
+    ] {
+        case(name, World::in_state(Validating), &|w| {
+            let side = if of_target {
+                &mut w.seen.target
+            } else {
+                &mut w.seen.source
+            };
+            let first = World::resources(side).values_mut().next().unwrap();
+            first.metadata.deletion_timestamp = Some(time(at(-5)));
+        });
+    }
     case(
         "validating_split_brain",
         World::in_state(Validating),
@@ -390,6 +404,37 @@ fn cases() -> Vec<(&'static str, World)> {
         &|w| {
             w.source_has_stopped();
             w.seen.members[0].metadata.deletion_timestamp = Some(time(w.now));
+        },
+    );
+    let leave = |w: &mut World| {
+        let left = w.seen.members.remove(0);
+        w.seen.former.push(left);
+    };
+    case(
+        "taints_member_taken_from_the_group_rolls_back",
+        World::in_state(RemovingTaints),
+        &|w| {
+            w.source_has_stopped();
+            leave(w);
+        },
+    );
+    case(
+        "promoting_flips_a_member_that_has_left_the_group_too",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.flipping();
+            leave(w);
+        },
+    );
+    case(
+        "promoting_is_done_with_a_member_that_has_left_the_group",
+        World::in_state(PromotingTarget),
+        &|w| {
+            w.source_has_stopped();
+            w.roles_have_flipped();
+            w.flipping();
+            leave(w);
         },
     );
     case(

@@ -70,6 +70,7 @@ impl World {
                 "spec": {"members": [{"protectionRequestRef": "db01"}, {"vmRef": {"namespace": "shop", "name": "web01"}}]},
             }))),
             members,
+            former: vec![],
             unresolved: vec![],
             lease: None,
             others: BTreeMap::from([("uid-of-shop-0".to_string(), "shop-0".to_string())]),

@@ -7,7 +7,7 @@ use farshore_lab::lab::Lab;
 use farshore_lab::story::{Vm, eventually};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::{ZONE, assert_whole, lab, lab_with_group, lab_with_zone, pass, user};
@@ -369,16 +369,50 @@ async fn a_second_failover_of_the_group_waits_for_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_is_done_cannot_be_changed() {
+async fn nothing_of_a_failover_request_can_be_changed_but_abort_once() {
     let (lab, _) = lab_with_group().await;
-    user(&lab)
-        .fail_over("to-west", "shop", "west")
+    let requests: Api<FailoverRequest> = user(&lab).api();
+    let hook = |command: &str| {
+        json!({"preFailover": [{"name": "quiesce", "namespace": "shop", "jobTemplate": {"spec": {
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "command": [command]}]}},
+        }}}]})
+    };
+    let made = json!({
+        "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "FailoverRequest",
+        "metadata": {"name": "to-west"},
+        "spec": {"protectionGroupRef": {"name": "shop"}, "targetCluster": "west", "failoverType": "planned",
+            "reason": "drill", "timeoutSeconds": 600, "drainTimeoutSeconds": 5, "hooks": hook("sync")},
+    });
+    let made: FailoverRequest = serde_json::from_value(made).unwrap();
+    requests
+        .create(&PostParams::default(), &made)
         .await
         .unwrap();
-    let requests: Api<FailoverRequest> = user(&lab).api();
-    let edit = Patch::Merge(json!({ "spec": { "targetCluster": "east" } }));
-    let edited = requests
-        .patch("to-west", &PatchParams::default(), &edit)
-        .await;
-    super::assert_rule(edited, "FailoverRequest spec is immutable");
+    let edits = [
+        json!({"protectionGroupRef": {"name": "other"}}),
+        json!({"targetCluster": "east"}),
+        json!({"failoverType": "unplanned"}),
+        json!({"force": true}),
+        json!({"queue": true}),
+        json!({"timeoutSeconds": 700}),
+        json!({"timeoutSeconds": null}),
+        json!({"drainTimeoutSeconds": 6}),
+        json!({"reason": "it was not me"}),
+        json!({"reason": null}),
+        json!({"hooks": null}),
+        json!({"hooks": hook("rm")}),
+        json!({"hooks": {"postFailover": hook("sync")["preFailover"]}}),
+    ];
+    let edit = async |spec: serde_json::Value| {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        let params = PatchParams::default();
+        requests.patch("to-west", &params, &patch).await
+    };
+    for spec in edits {
+        let edited = edit(spec).await;
+        super::assert_rule(edited, "FailoverRequest spec is immutable");
+    }
+    edit(json!({"abort": true})).await.unwrap();
+    let edited = edit(json!({"abort": false})).await;
+    super::assert_rule(edited, "cannot be taken back");
 }

@@ -753,3 +753,20 @@ async fn an_idle_world_has_zero_writes() {
     world.pass(300).await;
     assert_eq!(world.writes_since(&before), [] as [String; 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_leaves_the_group_after_the_flip_is_carried_through() {
+    let world = World::new().await;
+    world.start();
+    world.request("shop-1", "west", json!({})).await;
+    world.until("shop-1", PromotingTarget).await;
+    let groups: Api<ProtectionGroup> = Api::namespaced(world.client("hub"), NS);
+    let alone = json!({"spec": {"members": [{"protectionRequestRef": "db01"}]}});
+    groups
+        .patch("shop", &PatchParams::default(), &Patch::Merge(alone))
+        .await
+        .unwrap();
+    let status = world.until("shop-1", Completed).await.status.unwrap();
+    assert!(status.duration_seconds.unwrap() < 60, "{status:#?}");
+    assert_eq!(world.sources().await, ["west", "west"]);
+}

@@ -1,0 +1,222 @@
+//! Rules of built-in kinds that need more than a line.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use crate::meta;
+use crate::names;
+use crate::schema::FieldError;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'v>(value: &'v Value, path: &str) -> &'v [Value] {
+    meta::field(value, path)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// A binding names a role and subjects that there can be.
+pub(crate) fn binding(object: &Value, namespaced: bool, errors: &mut Vec<FieldError>) {
+    let none = Value::Null;
+    let role = object.get("roleRef").unwrap_or(&none);
+    let mut one_of = |path: String, value: &str, supported: &[&str]| {
+        if !supported.contains(&value) {
+            let supported: Vec<String> = supported.iter().map(|s| (*s).to_owned()).collect();
+            errors.push(FieldError::not_supported(path, json!(value), &supported));
+        }
+    };
+    one_of("roleRef.apiGroup".into(), text(role, "apiGroup"), &[RBAC]);
+    let kinds: &[&str] = match namespaced {
+        true => &["Role", "ClusterRole"],
+        false => &["ClusterRole"],
+    };
+    one_of("roleRef.kind".into(), text(role, "kind"), kinds);
+    if text(role, "name").is_empty() {
+        errors.push(FieldError::required("roleRef.name", ""));
+    } else if let Some(why) =
+        names::name_problem(crate::registry::NameRule::PathSegment, text(role, "name"))
+    {
+        let name = json!(text(role, "name"));
+        errors.push(FieldError::invalid("roleRef.name", name, why));
+    }
+    for (i, subject) in list(object, "subjects").iter().enumerate() {
+        self::subject(subject, namespaced, &format!("subjects[{i}]"), errors);
+    }
+}
+
+fn subject(subject: &Value, namespaced: bool, path: &str, errors: &mut Vec<FieldError>) {
+    let name = text(subject, "name");
+    let group = text(subject, "apiGroup");
+    if name.is_empty() {
+        errors.push(FieldError::required(format!("{path}.name"), ""));
+    }
+    let wanted = match text(subject, "kind") {
+        "ServiceAccount" => {
+            let rule = crate::registry::NameRule::Subdomain;
+            if let Some(why) = names::name_problem(rule, name).filter(|_| !name.is_empty()) {
+                errors.push(FieldError::invalid(
+                    format!("{path}.name"),
+                    json!(name),
+                    why,
+                ));
+            }
+            if !namespaced && text(subject, "namespace").is_empty() {
+                errors.push(FieldError::required(format!("{path}.namespace"), ""));
+            }
+            ""
+        }
+        "User" | "Group" => RBAC,
+        kind => {
+            let supported = ["ServiceAccount", "User", "Group"].map(str::to_owned);
+            let path = format!("{path}.kind");
+            errors.push(FieldError::not_supported(path, json!(kind), &supported));
+            return;
+        }
+    };
+    if group != wanted {
+        let path = format!("{path}.apiGroup");
+        errors.push(FieldError::not_supported(
+            path,
+            json!(group),
+            &[wanted.to_owned()],
+        ));
+    }
+}
+
+/// Of a StatefulSet's spec little may change.
+pub(crate) fn stateful_set(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    const MAY_CHANGE: [&str; 7] = [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    let fixed = |object: &Value| {
+        let mut spec = object.get("spec").cloned().unwrap_or_default();
+        if let Some(map) = spec.as_object_mut() {
+            map.retain(|field, value| !MAY_CHANGE.contains(&field.as_str()) && !value.is_null());
+        }
+        spec
+    };
+    if fixed(new) != fixed(old) {
+        let why = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+        errors.push(FieldError::forbidden("spec", why));
+    }
+}
+
+/// The address of a Service stays while it has one.
+pub(crate) fn cluster_ip(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let address = |o: &Value| meta::field_text(o, "spec.clusterIP");
+    let external = |o: &Value| meta::field_text(o, "spec.type") == "ExternalName";
+    let (was, is) = (address(old), address(new));
+    if !external(old) && !external(new) && !was.is_empty() && was != is {
+        errors.push(FieldError::invalid(
+            "spec.clusterIPs[0]",
+            json!([is]),
+            "may not change once set",
+        ));
+    }
+}
+
+/// A pod's containers have images.
+pub(crate) fn containers(object: &Value, spec: &str, errors: &mut Vec<FieldError>) {
+    for field in ["initContainers", "containers"] {
+        for (i, container) in list(object, &format!("{spec}.{field}")).iter().enumerate() {
+            for required in ["name", "image"] {
+                if text(container, required).is_empty() {
+                    let path = format!("{spec}.{field}[{i}].{required}");
+                    errors.push(FieldError::required(path, ""));
+                }
+            }
+        }
+    }
+}
+
+/// Whether the spec of a PersistentVolume says where the volume is.
+pub(crate) fn has_volume(spec: &Map<String, Value>) -> bool {
+    const OTHER: [&str; 4] = ["capacity", "claimRef", "nodeAffinity", "resources"];
+    spec.iter()
+        .any(|(field, value)| value.is_object() && !OTHER.contains(&field.as_str()))
+}
+
+/// Endpoints are addresses.
+pub(crate) fn endpoints(object: &Value, errors: &mut Vec<FieldError>) {
+    for (i, subset) in list(object, "subsets").iter().enumerate() {
+        for field in ["addresses", "notReadyAddresses"] {
+            for (j, address) in list(subset, field).iter().enumerate() {
+                let ip = text(address, "ip");
+                if ip.parse::<IpAddr>().is_err() {
+                    let path = format!("subsets[{i}].{field}[{j}].ip");
+                    for why in [
+                        "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                        "must be a valid IP address",
+                    ] {
+                        errors.push(FieldError::invalid(path.clone(), json!(ip), why));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An event is about something in its namespace; one with a time of its own says who did what. `new_face`: what is
+/// created as `events.k8s.io/v1` leaves the older fields alone.
+pub(crate) fn event(object: &Value, new_face: bool, errors: &mut Vec<FieldError>) {
+    let either = |a: &str, b: &str| {
+        let value = object.get(a).or_else(|| object.get(b));
+        value.filter(|v| !v.is_null()).cloned().unwrap_or_default()
+    };
+    let about = either("involvedObject", "regarding");
+    let (inside, namespace) = (text(&about, "namespace"), meta::namespace(object));
+    let fits = match inside {
+        "" => namespace == "default",
+        inside => inside == namespace,
+    };
+    if !fits {
+        errors.push(FieldError::invalid(
+            "involvedObject.namespace",
+            json!(inside),
+            "does not match event.namespace",
+        ));
+    }
+    if object.get("eventTime").is_none_or(Value::is_null) {
+        if new_face {
+            errors.push(FieldError::required("eventTime", ""));
+        }
+        return;
+    }
+    let controller = match object.get("apiVersion") == Some(&json!("v1")) {
+        true => "reportingComponent",
+        false => "reportingController",
+    };
+    let by = either("reportingController", "reportingComponent");
+    let by = by.as_str().unwrap_or_default();
+    if by.is_empty() {
+        errors.push(FieldError::required(controller, ""));
+    }
+    if let Some(why) = names::qualified_problem(by) {
+        errors.push(FieldError::invalid(controller, json!(by), why));
+    }
+    if by.is_empty() {
+        let why = names::qualified_problem("-").unwrap_or_default();
+        errors.push(FieldError::invalid(controller, json!(by), why));
+    }
+    for field in ["reportingInstance", "action", "reason"] {
+        if text(object, field).is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
+    }
+    let kind = text(object, "type");
+    if new_face && !matches!(kind, "Normal" | "Warning") {
+        let why = format!("has invalid value: {kind}");
+        errors.push(FieldError::invalid("type", json!(""), why));
+    }
+}
