@@ -95,6 +95,8 @@ pub mod failover {
 
     /// Reason while another request holds the lock.
     pub const LOCK_HELD: &str = "LockHeld";
+    /// The request waited for its turn for as long as it may.
+    pub const PENDING_TOO_LONG: &str = "PendingTooLong";
     pub const GROUP_NOT_FOUND: &str = "GroupNotFound";
     pub const UNKNOWN_CLUSTER: &str = "UnknownCluster";
     pub const ALREADY_ACTIVE: &str = "AlreadyActive";

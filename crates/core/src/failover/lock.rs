@@ -180,20 +180,55 @@ pub fn audit(seen: &Observed, acquired: Timestamp) -> LockStatus {
     }
 }
 
-/// What a request says while another one holds the lock.
-pub fn held_sentence(seen: &Observed, holder: &str, until: Timestamp) -> String {
-    words::Wait {
-        what: format!("Failover of {} has not begun", seen.group_title()),
-        by: format!(
+/// What a request says while it waits for its turn, and until when it does.
+pub fn pending_sentence(seen: &Observed, standing: &Standing, give_up: Timestamp) -> String {
+    let ahead = seen.ahead.as_ref().map(|name| {
+        format!(
+            "FailoverRequest {}/{name} was made earlier and goes first",
+            seen.namespace()
+        )
+    });
+    let held = match standing {
+        Standing::Held { holder, until } => Some(format!(
             "{} holds Lease {}/{} until {} unless it renews",
             seen.holder_name(holder),
             seen.namespace(),
             seen.lease_name(),
-            moment(until)
-        ),
+            moment(*until)
+        )),
+        Standing::Free | Standing::Expired { .. } | Standing::Ours { .. } => None,
+    };
+    let by: Vec<String> = held.into_iter().chain(ahead).collect();
+    let next = format!(
+        "This request is evaluated when its turn comes, and fails without having done anything if that is not before {}",
+        moment(give_up)
+    );
+    words::Wait {
+        what: format!("Failover of {} has not begun", seen.group_title()),
+        by: by.join(", and "),
         since: None,
-        next: "This request is evaluated as soon as the lock is released or has expired",
+        next: &next,
         command: format!("kubectl get failoverrequest -n {}", seen.namespace()),
     }
     .to_string()
+}
+
+/// Why a request ends whose turn did not come.
+pub fn too_long_sentence(seen: &Observed, standing: &Standing, since: Timestamp) -> String {
+    let by = match (standing, &seen.ahead) {
+        (Standing::Held { holder, .. }, _) => {
+            format!("{} still holds the lock", seen.holder_name(holder))
+        }
+        (_, Some(name)) => format!(
+            "FailoverRequest {}/{name} was made earlier and has not begun either",
+            seen.namespace()
+        ),
+        _ => "its turn did not come".into(),
+    };
+    format!(
+        "The failover of {} did not begin: it waited for its turn since {}, and {by}. Nothing was changed. If the group shall still move, create a new FailoverRequest when that one has ended; look with: kubectl get failoverrequest -n {}",
+        seen.group_title(),
+        moment(since),
+        seen.namespace()
+    )
 }

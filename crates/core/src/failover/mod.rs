@@ -68,7 +68,7 @@ use stages::{Next, Stage};
 
 use crate::conditions::Truth;
 
-pub use observed::{Neighbour, Observed, Side, resolve_members};
+pub use observed::{Neighbour, Observed, Side, first_ahead, resolve_members};
 pub use step::{Decision, LockPurpose, Step};
 
 /// Time for a rollback to be observed, after which the request fails and says so.
@@ -80,6 +80,9 @@ pub const PREFLIGHT_LIMIT: Duration = Duration::from_secs(60);
 pub const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// How often a request that waits for the lock looks again.
 pub const LOCK_AGAIN: Duration = Duration::from_secs(5);
+/// How long a request waits for its turn: the longest budget that the failover before it may have. A
+/// move that begins later than that surprises everybody.
+pub const PENDING_LIMIT: Duration = Duration::from_secs(3600);
 /// How often a blocked request that queues checks again. Requests that queue are not ordered among
 /// each other: whoever checks first after the way is clear goes on.
 pub const QUEUE_AGAIN: Duration = Duration::from_secs(15);
@@ -182,9 +185,9 @@ fn take_the_lock(
             journal.end(FailoverState::Failed, cause, None, None);
             Err(Box::new(after_the_end(seen, standing, journal, now)))
         }
-        Standing::Held { holder, until } => {
-            journal.not_locked(&lock::held_sentence(seen, holder, *until));
-            Err(Box::new(journal.close(vec![], Some(LOCK_AGAIN))))
+        Standing::Held { .. } => Err(Box::new(wait_for_the_turn(seen, standing, journal, now))),
+        Standing::Free | Standing::Expired { .. } if seen.ahead.is_some() => {
+            Err(Box::new(wait_for_the_turn(seen, standing, journal, now)))
         }
         Standing::Free | Standing::Expired { .. } => {
             journal.wait(reason::IN_PROGRESS, "Takes the lock of the group.");
@@ -196,6 +199,26 @@ fn take_the_lock(
             Err(Box::new(journal.close(vec![step], Some(Duration::ZERO))))
         }
     }
+}
+
+/// Stays pending behind the requests before it, but not for ever.
+fn wait_for_the_turn(
+    seen: &Scene,
+    standing: &Standing,
+    mut journal: Journal,
+    now: Timestamp,
+) -> Decision {
+    let since = journal.since();
+    let until = since + PENDING_LIMIT;
+    if now >= until {
+        let message = lock::too_long_sentence(seen, standing, since);
+        let cause = Cause::new(reason::PENDING_TOO_LONG, message);
+        journal.end(FailoverState::Failed, cause, None, None);
+        return journal.close(vec![], Some(Duration::ZERO));
+    }
+    journal.not_locked(&lock::pending_sentence(seen, standing, until));
+    let left = until.duration_since(now).unsigned_abs();
+    journal.close(vec![], Some(LOCK_AGAIN.min(left)))
 }
 
 /// Rule 2 for a failover that runs: Ok while the lock is ours, else a decision about the lock alone.

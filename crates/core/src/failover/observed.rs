@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use farshore_api::failover_request::FailoverRequest;
+use farshore_api::failover_request::{FailoverRequest, FailoverState};
 use farshore_api::meta::finalizers;
 use farshore_api::protection_group::CurrentState;
 use farshore_api::{
@@ -34,6 +34,9 @@ pub struct Observed {
     pub lease: Option<Lease>,
     /// Names of the other FailoverRequests of the namespace by UID.
     pub others: BTreeMap<String, String>,
+    /// The request for the same group whose turn is before this one, while this one is pending: by
+    /// creationTimestamp, then by name.
+    pub ahead: Option<String>,
     /// The cluster that the group leaves. Its mirror is read before its resources: resources seen
     /// equal after the mirror was seen stopped stay equal.
     pub source: Side,
@@ -163,6 +166,27 @@ impl Observed {
     pub fn any_flipped(&self) -> bool {
         self.members.iter().any(|m| self.flipped(m))
     }
+}
+
+/// Which pending request of the same group has its turn before this one: requests take their turns by
+/// creationTimestamp, then by name. One that is being deleted has given up its turn.
+pub fn first_ahead<'a>(
+    request: &FailoverRequest,
+    all: impl IntoIterator<Item = &'a FailoverRequest>,
+) -> Option<String> {
+    let turn = |r: &FailoverRequest| {
+        let created = r.metadata.creation_timestamp.as_ref().map(|t| t.0);
+        (created, r.metadata.name.clone().unwrap_or_default())
+    };
+    let own = turn(request);
+    let waits = |r: &FailoverRequest| {
+        let state = r.status.as_ref().and_then(|s| s.state);
+        matches!(state, None | Some(FailoverState::Pending))
+            && r.metadata.deletion_timestamp.is_none()
+            && r.spec.protection_group_ref == request.spec.protection_group_ref
+    };
+    let turns = all.into_iter().filter(|r| waits(r)).map(turn);
+    turns.filter(|t| *t < own).min().map(|(_, name)| name)
 }
 
 /// Finds the ProtectionRequest of each member of a group, in the group's order; a member is named

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use farshore_api::failover_request::FailoverState;
 use farshore_api::meta::labels;
 use farshore_api::zone::{SafetyCheckScope, ZoneCluster};
 use farshore_api::{
@@ -10,7 +11,7 @@ use farshore_api::{
 };
 use farshore_core::Seen;
 use farshore_core::failover::{
-    Needs, Neighbour, Observed, Side, hooks, lock, needs, resolve_members,
+    Needs, Neighbour, Observed, Side, first_ahead, hooks, lock, needs, resolve_members,
 };
 use farshore_runtime::controller::{During, ReconcileError};
 use farshore_runtime::remote::{self, LOOK_LIMIT, look_list};
@@ -58,6 +59,7 @@ pub(super) async fn look(
         former: vec![],
         unresolved: vec![],
         others: BTreeMap::new(),
+        ahead: None,
         source: Side::unknown("", "it was not looked at"),
         target: Side::unknown(&target_name, "it was not looked at"),
         nodes: BTreeMap::new(),
@@ -78,8 +80,19 @@ pub(super) async fn look(
         .await
         .during(format!("reading ProtectionGroup {namespace}/{group_name}"))?;
     let holder = lock::standing(seen.lease.as_ref(), seen.uid(), controller.clock.now());
-    if let lock::Standing::Held { .. } | lock::Standing::Expired { .. } = holder {
-        seen.others = others(hub, namespace).await?;
+    let stored = seen.request.status.as_ref().and_then(|s| s.state);
+    let pending = matches!(stored, None | Some(FailoverState::Pending));
+    let of_another = matches!(
+        holder,
+        lock::Standing::Held { .. } | lock::Standing::Expired { .. }
+    );
+    if pending || of_another {
+        let all = others(hub, namespace).await?;
+        seen.ahead = first_ahead(&seen.request, &all);
+        seen.others = all
+            .into_iter()
+            .filter_map(|r| Some((r.uid()?, r.name_any())))
+            .collect();
     }
     if let Some(group) = &seen.group {
         let requests: Api<ProtectionRequest> = Api::namespaced(hub.clone(), namespace);
@@ -124,18 +137,14 @@ fn former_members(seen: &Observed, all: Vec<ProtectionRequest>) -> Vec<Protectio
         .collect()
 }
 
-/// Names of all FailoverRequests of the namespace by UID.
-async fn others(hub: &Client, namespace: &str) -> Result<BTreeMap<String, String>, ReconcileError> {
+/// All FailoverRequests of the namespace.
+async fn others(hub: &Client, namespace: &str) -> Result<Vec<FailoverRequest>, ReconcileError> {
     let api: Api<FailoverRequest> = Api::namespaced(hub.clone(), namespace);
     let all = api
-        .list_metadata(&ListParams::default())
+        .list(&ListParams::default())
         .await
         .during(format!("listing FailoverRequests in {namespace}"))?;
-    Ok(all
-        .items
-        .iter()
-        .filter_map(|r| Some((r.uid()?, r.name_any())))
-        .collect())
+    Ok(all.items)
 }
 
 /// The mirror, then the resources: resources that are seen equal after a mirror was seen stopped

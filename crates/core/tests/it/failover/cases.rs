@@ -8,7 +8,7 @@ use farshore_api::failover_request::FailoverType;
 use farshore_api::protection_group::{CurrentState, DesiredState};
 use farshore_api::protection_request::ProtectionPhase;
 use farshore_core::Seen;
-use farshore_core::failover::{Side, decide};
+use farshore_core::failover::{LockPurpose, Side, Step, decide, first_ahead};
 use serde_json::{Value, json};
 
 use super::world::{
@@ -45,6 +45,40 @@ fn cases() -> Vec<(&'static str, World)> {
     case("pending_waits_for_the_holder", fresh(), &|w| {
         w.hold_lock("uid-of-shop-0", at(-10))
     });
+    case("pending_lets_an_earlier_request_go_first", fresh(), &|w| {
+        w.seen.ahead = Some("shop-0".into());
+    });
+    case(
+        "pending_waits_for_the_holder_and_the_queue",
+        fresh(),
+        &|w| {
+            w.hold_lock("uid-of-shop-0", at(-10));
+            w.seen.ahead = Some("shop-0b".into());
+        },
+    );
+    let pending_for_an_hour = |w: &mut World| {
+        w.seen.request.status = Some(
+            serde_json::from_value(json!({"state": "Pending", "sourceCluster": "east",
+        "steps": [{"name": "Pending", "state": "Running", "startTime": at(0).to_string()}]}))
+            .unwrap(),
+        );
+        w.now = at(3600);
+    };
+    case("pending_too_long_behind_the_holder", fresh(), &|w| {
+        pending_for_an_hour(w);
+        w.hold_lock("uid-of-shop-0", at(3590));
+    });
+    case("pending_too_long_behind_another", fresh(), &|w| {
+        pending_for_an_hour(w);
+        w.seen.ahead = Some("shop-0".into());
+    });
+    case(
+        "pending_takes_the_lock_when_its_turn_comes_late",
+        fresh(),
+        &|w| {
+            pending_for_an_hour(w);
+        },
+    );
     case("pending_waits_for_a_holder_that_is_gone", fresh(), &|w| {
         w.hold_lock("uid-nobody", at(-10))
     });
@@ -684,6 +718,35 @@ fn cases() -> Vec<(&'static str, World)> {
         },
     );
 
+    for (name, wanted, current) in [
+        (
+            "rollback_takes_back_that_the_source_stopped",
+            DesiredState::Running,
+            CurrentState::Running,
+        ),
+        (
+            "rollback_of_a_stopped_group_leaves_the_source_stopped",
+            DesiredState::Stopped,
+            CurrentState::Stopped,
+        ),
+    ] {
+        case(name, World::in_state(RollingBack), &|w| {
+            back(w);
+            w.seen.group.as_mut().unwrap().spec.desired_state = wanted;
+            told(&mut w.seen.source, wanted);
+            World::report(&mut w.seen.source, current);
+            farshore_core::conditions::set(
+                &mut w.seen.request.status.as_mut().unwrap().conditions,
+                "SourceStopped",
+                farshore_core::conditions::Truth::True,
+                "Stopped",
+                "It reports stopped.",
+                Some(1),
+                at(0),
+            );
+        });
+    }
+
     // After the end
     case("completed_lets_go", World::in_state(Completed), &|_| {});
     case(
@@ -692,6 +755,72 @@ fn cases() -> Vec<(&'static str, World)> {
         &|w| w.seen.lease = None,
     );
     all
+}
+
+#[test]
+fn the_lock_is_renewed_three_times_before_it_would_expire_and_each_minute_at_least() {
+    for (lease, every) in [(300, 60), (180, 60), (90, 30), (30, 10)] {
+        let mut world = World::in_state(StoppingOnSource);
+        world.seen.zone.spec.failover.lock_lease_seconds = lease;
+        world.hold_lock(UID, at(0));
+        let spec = world.seen.lease.as_mut().unwrap().spec.as_mut().unwrap();
+        spec.lease_duration_seconds = Some(lease);
+        let renews = |world: &World, second: i64| {
+            let decision = decide(&world.seen, at(second));
+            decision.steps.iter().any(|s| {
+                matches!(
+                    s,
+                    Step::WriteLock {
+                        purpose: LockPurpose::Renew,
+                        ..
+                    }
+                )
+            })
+        };
+        assert!(
+            !renews(&world, every - 1),
+            "a lease of {lease} s, too early"
+        );
+        assert!(renews(&world, every), "a lease of {lease} s, too late");
+    }
+}
+
+#[test]
+fn pending_requests_of_a_group_take_turns_by_age_then_by_name() {
+    let make = |name: &str, second: i64, change: Value| {
+        let mut request = World::new().seen.request;
+        request.metadata.name = Some(name.into());
+        request.metadata.creation_timestamp = Some(time(at(second)));
+        if let Some(group) = change["group"].as_str() {
+            request.spec.protection_group_ref.name = group.into();
+        }
+        if let Some(state) = change.get("state") {
+            request.status = Some(serde_json::from_value(json!({"state": state})).unwrap());
+        }
+        if change["going"] == true {
+            request.metadata.deletion_timestamp = Some(time(at(9)));
+        }
+        request
+    };
+    let own = make("m", 5, json!({}));
+    let ahead = |others: &[_]| first_ahead(&own, others);
+    assert_eq!(ahead(&[own.clone()]), None);
+    assert_eq!(ahead(&[make("a", 6, json!({}))]), None);
+    assert_eq!(ahead(&[make("z", 5, json!({}))]), None);
+    assert_eq!(ahead(&[make("b", 5, json!({}))]), Some("b".into()));
+    let two = [
+        make("a", 4, json!({})),
+        make("z", 3, json!({"state": "Pending"})),
+    ];
+    assert_eq!(ahead(&two), Some("z".into()));
+    for change in [
+        json!({"group": "other"}),
+        json!({"state": "Failed"}),
+        json!({"state": "StoppingOnSource"}),
+        json!({"going": true}),
+    ] {
+        assert_eq!(ahead(&[make("a", 1, change.clone())]), None, "{change}");
+    }
 }
 
 #[test]

@@ -74,6 +74,7 @@ impl World {
             unresolved: vec![],
             lease: None,
             others: BTreeMap::from([("uid-of-shop-0".to_string(), "shop-0".to_string())]),
+            ahead: None,
             source: side("east", DesiredState::Running, Role::Primary),
             target: side("west", DesiredState::Stopped, Role::Secondary),
             nodes: BTreeMap::from([("west-1".to_string(), Seen::Present(node(&[])))]),
