@@ -7,8 +7,13 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 /// Every crate of the workspace, from the bottom up. A crate may use only crates of lower layers.
-const LAYERS: [&[&str]; 6] = [
-    &["farshore-api", "farshore-apiserver", "farshore-chart"],
+const LAYERS: [&[&str]; 7] = [
+    &[
+        "farshore-api",
+        "farshore-apiserver",
+        "farshore-chart",
+        "farshore-detshim",
+    ],
     &["farshore-core"],
     &["farshore-runtime"],
     &[
@@ -18,11 +23,19 @@ const LAYERS: [&[&str]; 6] = [
         "farshore-agent",
     ],
     &["farshore-lab"],
+    &["farshore-sim"],
     &["xtask"],
 ];
 
 /// Crates that may depend on nothing of ours.
 const ALONE: [&str; 1] = ["farshore-apiserver"];
+
+/// Crates that one other alone may use: the lab is no library, and the determinism shim must never
+/// reach a shipped binary.
+const RESERVED: [(&str, &str); 2] = [
+    ("farshore-lab", "farshore-sim"),
+    ("farshore-detshim", "farshore-sim"),
+];
 
 /// Crates without an async runtime, a client or a server.
 const PURE: [&str; 2] = ["farshore-api", "farshore-core"];
@@ -60,6 +73,12 @@ pub fn breaches() -> anyhow::Result<Vec<String>> {
             };
             if theirs >= own {
                 found.push(format!("{name} uses {used}, which does not stand below it"));
+            }
+            if let Some((_, only)) = RESERVED
+                .iter()
+                .find(|(reserved, only)| *reserved == used && *only != name)
+            {
+                found.push(format!("{name} uses {used}; only {only} may"));
             }
             if ALONE.contains(&name) {
                 found.push(format!("{name} uses {used}; it may use nothing of ours"));

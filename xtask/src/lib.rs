@@ -2,3 +2,4 @@
 
 pub mod crd_docs;
 pub mod layers;
+pub mod mutants;

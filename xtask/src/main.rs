@@ -8,7 +8,8 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
   docs    write docs/reference/crds.md from the API types
   layers  check that dependencies between the crates only point down
-  bench   print the figures of the lab (release build)";
+  bench   print the figures of the lab (release build)
+  mutants check that the simulation notices each deliberate fault of tests/mutations (release builds)";
 
 fn main() -> anyhow::Result<()> {
     match std::env::args().nth(1).as_deref() {
@@ -24,6 +25,13 @@ fn main() -> anyhow::Result<()> {
                 bail!("{}", breaches.join("\n"));
             }
             println!("every dependency points down");
+        }
+        Some("mutants") => {
+            let survivors = xtask::mutants::survivors()?;
+            if !survivors.is_empty() {
+                bail!("the simulation did not notice {}", survivors.join(", "));
+            }
+            println!("the simulation noticed every deliberate fault");
         }
         Some("bench") => {
             let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());

@@ -44,7 +44,7 @@ pub(crate) mod tls;
 
 pub use hooks::Hooks;
 pub use log::{LogEntry, RequestLog};
-pub use server::{ApiServer, Options};
+pub use server::{ApiServer, Commit, Options};
 pub use service::{ApiBody, ApiService};
 pub use tls::{Tls, TlsError};
 

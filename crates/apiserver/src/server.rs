@@ -18,7 +18,7 @@ use crate::log::RequestLog;
 use crate::meta;
 use crate::registry::{Registry, ResourceInfo};
 use crate::service::ApiService;
-use crate::store::Store;
+use crate::store::{EventKind, Store};
 use crate::tls::Tls;
 use crate::{gc, kinds, rbac, tls};
 
@@ -361,6 +361,18 @@ impl ApiServer {
         self.server.store.compact();
     }
 
+    /// Calls `observer` at every change, at the moment of its commit. It must not call this server.
+    pub fn observe(&self, observer: impl Fn(&Commit<'_>) + Send + Sync + 'static) {
+        self.server.store.observe(Box::new(move |event| {
+            observer(&Commit {
+                revision: event.revision,
+                object: &event.object.value,
+                previous: event.previous.as_ref().map(|p| &p.value),
+                deleted: event.kind == EventKind::Deleted,
+            });
+        }));
+    }
+
     /// The newest revision of the store.
     pub fn revision(&self) -> u64 {
         self.server.store.revision()
@@ -370,6 +382,18 @@ impl ApiServer {
     pub fn name(&self) -> &str {
         &self.server.name
     }
+}
+
+/// One committed change, as an observer sees it.
+pub struct Commit<'a> {
+    /// Revision of the change.
+    pub revision: u64,
+    /// The object after it; of a deletion, its last state.
+    pub object: &'a Value,
+    /// The object before it.
+    pub previous: Option<&'a Value>,
+    /// Whether the object is gone now.
+    pub deleted: bool,
 }
 
 impl std::fmt::Debug for ApiServer {

@@ -162,7 +162,11 @@ struct Inner {
     revision: u64,
     tables: BTreeMap<Arc<str>, Table>,
     taps: Vec<mpsc::UnboundedSender<Arc<Event>>>,
+    observers: Vec<Observer>,
 }
+
+/// Told of each commit before anybody else can act on it. It must not call the store.
+pub(crate) type Observer = Box<dyn Fn(&Event) + Send + Sync>;
 
 #[derive(Default)]
 pub(crate) struct Store {
@@ -287,6 +291,9 @@ impl Store {
         entry.watchers.retain(|w| w.try_send(event.clone()).is_ok());
         inner.revision = revision;
         inner.taps.retain(|t| t.send(event.clone()).is_ok());
+        for observer in &inner.observers {
+            observer(&event);
+        }
         Ok(object)
     }
 
@@ -395,6 +402,11 @@ impl Store {
         let (tx, rx) = mpsc::unbounded_channel();
         inner.taps.push(tx);
         (inner.tables.keys().cloned().collect(), rx)
+    }
+
+    /// Adds an observer.
+    pub fn observe(&self, observer: Observer) {
+        self.lock().observers.push(observer);
     }
 
     /// All tables that hold an object of that namespace, with those objects.

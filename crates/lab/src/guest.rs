@@ -176,6 +176,14 @@ impl Ledger {
             .map_or_else(Vec::new, |t| t.gaps.clone())
     }
 
+    /// Acknowledged writes that were gone when a guest booted: VM, disk, numbers.
+    pub fn lost(&self) -> Vec<(String, String, Vec<u64>)> {
+        let inner = self.lock();
+        let lost = inner.accounts.iter().filter(|(_, a)| !a.lost.is_empty());
+        lost.map(|((vm, disk), a)| (vm.clone(), disk.clone(), a.lost.clone()))
+            .collect()
+    }
+
     fn acknowledge(&self, vm: &str, disk: &str, number: u64) {
         let now = Instant::now();
         let mut inner = self.lock();

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::drbd::{self, World};
 use crate::engine::{Engine, RealServer, Server};
+use crate::faults::Faults;
 use crate::guests::Guests;
 use crate::processes::Processes;
 use crate::sim::{self, Sim, Timings, node_names};
@@ -165,6 +166,11 @@ impl Lab {
     /// A cluster by name.
     pub fn cluster(&self, name: &str) -> &Cluster {
         &self.clusters[name]
+    }
+
+    /// Faults on the wire between the lab's processes and its API servers.
+    pub fn faults(&self) -> &Faults {
+        self.wire.faults()
     }
 
     /// Administrator's kubeconfig of one cluster, as a zone's Secret holds it.

@@ -3,9 +3,11 @@
 pub mod bench;
 pub mod control;
 pub mod demo;
+pub mod draw;
 pub mod drbd;
 pub mod engine;
-mod fence;
+pub mod faults;
+pub mod fence;
 pub mod guest;
 pub mod guests;
 pub mod lab;

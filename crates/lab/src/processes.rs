@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::drbd::World;
-use crate::fence::Fence;
+use crate::fence::{Fence, Moment};
 use crate::sim::{Sim, SimError};
 use crate::wire::Wire;
 
@@ -165,13 +165,33 @@ impl Processes {
 
     /// Kills every process of a name, without a word; each is started again. Returns where they ran.
     pub fn restart(&self, process: &str) -> Vec<String> {
+        self.each(process, None, Life::kill)
+    }
+
+    /// As [`Self::restart`], on one cluster.
+    pub fn restart_on(&self, process: &str, cluster: &str) -> Vec<String> {
+        self.each(process, Some(cluster), Life::kill)
+    }
+
+    /// Every process of a name, on one cluster or on all, dies at its `n`-th write from now.
+    pub fn kill_at_write(
+        &self,
+        process: &str,
+        cluster: Option<&str>,
+        n: u32,
+        moment: Moment,
+    ) -> Vec<String> {
+        self.each(process, cluster, |life| life.fence.kill_at_write(n, moment))
+    }
+
+    fn each(&self, process: &str, cluster: Option<&str>, what: impl Fn(&Life)) -> Vec<String> {
         let running = self.0.running.lock().expect("no panic while held");
         running
             .values()
-            .filter(|entry| entry.process == process)
+            .filter(|entry| entry.process == process && cluster.is_none_or(|c| c == entry.cluster))
             .map(|entry| {
                 if let Some(life) = entry.life.lock().expect("no panic while held").as_ref() {
-                    life.kill();
+                    what(life);
                 }
                 format!("{}/{}", entry.cluster, entry.node)
             })
@@ -210,7 +230,7 @@ async fn supervise(
 ) {
     let mut pause = Duration::from_millis(200);
     loop {
-        let fence = Fence::default();
+        let fence = Fence::of(start.process, &start.cluster);
         let client = match lab.wire.client(&start.cluster, &start.token, &fence).await {
             Ok(client) => client,
             Err(error) => {
@@ -232,12 +252,19 @@ async fn supervise(
         };
         let stop = process.shutdown.clone();
         let kernel = lab.world.kernel(&start.cluster, &start.node);
-        let task = tokio::spawn(run(start.process, process, kernel));
+        let mut task = tokio::spawn(run(start.process, process, kernel));
         *life.lock().expect("no panic while held") = Some(Life {
             fence: fence.clone(),
             task: task.abort_handle(),
         });
-        let ended = task.await;
+        let ended = tokio::select! {
+            biased;
+            ended = &mut task => ended,
+            () = fence.dead() => {
+                task.abort();
+                task.await
+            }
+        };
         // Whatever the process left behind must neither go on nor be heard.
         fence.kill();
         stop.cancel();

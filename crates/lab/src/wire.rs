@@ -15,6 +15,7 @@ use serde_json::json;
 use tower::Layer;
 
 use crate::engine::without_news;
+use crate::faults::{FaultLayer, Faults, Route};
 use crate::fence::Fence;
 
 /// One cluster's API server as clients see it.
@@ -30,11 +31,16 @@ pub struct Endpoint {
     pub authority: Option<String>,
 }
 
-/// All API servers of the lab.
+/// All API servers of the lab, and the faults on the way to them.
 #[derive(Clone, Default)]
-pub struct Wire(Arc<Mutex<BTreeMap<String, Endpoint>>>);
+pub struct Wire(Arc<Mutex<BTreeMap<String, Endpoint>>>, Faults);
 
 impl Wire {
+    /// The faults that the lab's processes suffer; they happen to clients within the process alone.
+    pub fn faults(&self) -> &Faults {
+        &self.1
+    }
+
     /// Adds a cluster.
     pub fn add(&self, cluster: &str, endpoint: Endpoint) {
         self.0
@@ -63,7 +69,7 @@ impl Wire {
             .endpoint(cluster)
             .ok_or_else(|| anyhow::anyhow!("the lab has no cluster {cluster:?}"))?;
         if let (None, Some(server)) = (&endpoint.authority, &endpoint.inside) {
-            return Ok(in_process(server, Some(token), fence));
+            return Ok(in_process(cluster, server, Some(token), fence, &self.1));
         }
         let kubeconfig = self.kubeconfig(&[(cluster, token)])?;
         let kubeconfig = Kubeconfig::from_yaml(&kubeconfig)?;
@@ -80,7 +86,13 @@ impl Wire {
     /// A client for the lab's own parts: within the process where the server is inside it.
     pub async fn own_client(&self, cluster: &str, token: &str) -> anyhow::Result<Client> {
         match self.endpoint(cluster).and_then(|e| e.inside) {
-            Some(server) => Ok(in_process(&server, Some(token), &Fence::default())),
+            Some(server) => Ok(in_process(
+                cluster,
+                &server,
+                Some(token),
+                &Fence::default(),
+                &Faults::default(),
+            )),
             None => self.client(cluster, token, &Fence::default()).await,
         }
     }
@@ -100,10 +112,10 @@ impl Wire {
         Connector::in_process(Arc::new(move |url, token| {
             let endpoints = wire.0.lock().expect("no panic while held");
             endpoints
-                .values()
-                .find(|e| e.url == url)
-                .and_then(|e| e.inside.as_ref())
-                .map(|server| in_process(server, token, &fence))
+                .iter()
+                .find(|(_, e)| e.url == url)
+                .and_then(|(cluster, e)| Some((cluster, e.inside.as_ref()?)))
+                .map(|(cluster, server)| in_process(cluster, server, token, &fence, &wire.1))
         }))
     }
 
@@ -133,6 +145,23 @@ impl Wire {
     }
 }
 
-fn in_process(server: &ApiServer, token: Option<&str>, fence: &Fence) -> Client {
-    Client::new(fence.layer(server.service(token)), "default")
+fn in_process(
+    cluster: &str,
+    server: &ApiServer,
+    token: Option<&str>,
+    fence: &Fence,
+    faults: &Faults,
+) -> Client {
+    let (process, on) = fence.who();
+    let route = Route {
+        process: process.into(),
+        on: on.into(),
+        to: cluster.into(),
+    };
+    let faulty = FaultLayer {
+        faults: faults.clone(),
+        route,
+    };
+    let inner = server.service(token);
+    Client::new(fence.layer(faulty.layer(inner)), "default")
 }

@@ -1,7 +1,7 @@
 //! The product's CustomResourceDefinitions, applied to a cluster.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use farshore_api::crds;
@@ -18,13 +18,15 @@ pub const LABEL: (&str, &str) = ("app.kubernetes.io/part-of", "site-recovery");
 /// How often the hub is asked again at start.
 const ASK: Duration = Duration::from_secs(1);
 
-fn wanted() -> Vec<CustomResourceDefinition> {
+/// The definitions with our label. Made once: deriving schemas from types is by far the most expensive
+/// thing that a look at a zone would do.
+static WANTED: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| {
     let mut all = crds::all();
     for crd in &mut all {
         crd.labels_mut().insert(LABEL.0.into(), LABEL.1.into());
     }
     all
-}
+});
 
 /// What the last applies of this process left behind: resourceVersion by UID of a definition.
 #[derive(Default)]
@@ -39,7 +41,7 @@ impl Definitions {
         let ours = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
         let live = api.list_metadata(&ours).await?.items;
         let mut reverted = Vec::new();
-        for crd in wanted() {
+        for crd in WANTED.iter() {
             let name = crd.name_any();
             let before = match live.iter().find(|live| live.name_any() == name) {
                 Some(live) if self.untouched(&live.metadata) => continue,
@@ -51,7 +53,7 @@ impl Definitions {
                 .patch(
                     &name,
                     &PatchParams::apply(MANAGER).force(),
-                    &Patch::Apply(&crd),
+                    &Patch::Apply(crd),
                 )
                 .await?
                 .metadata;
@@ -123,7 +125,7 @@ pub async fn bootstrap(process: &Process, definitions: &Definitions) -> bool {
 async fn waiting(client: &Client) -> kube::Result<Vec<String>> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut waiting = Vec::new();
-    for crd in crds::all() {
+    for crd in WANTED.iter() {
         let name = crd.name_any();
         let live = api.get_opt(&name).await?;
         let conditions = live

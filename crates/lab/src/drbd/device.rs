@@ -76,7 +76,7 @@ impl Device {
     /// # Errors
     /// The node is down, or neither side's data can be reached.
     pub async fn read(&self, block: u64) -> io::Result<Option<Bytes>> {
-        let mut pulse = self.shared.pulse.subscribe();
+        let mut pulse = self.shared.pulse.listen();
         loop {
             {
                 let state = self.shared.lock();
@@ -92,7 +92,7 @@ impl Device {
                     return Err(io::Error::other("no UpToDate data is reachable"));
                 }
             }
-            wait(&mut pulse).await?;
+            pulse.next().await;
         }
     }
 
@@ -129,10 +129,6 @@ impl Drop for Device {
             state.touch(&self.key.0);
         }
     }
-}
-
-async fn wait(pulse: &mut tokio::sync::watch::Receiver<u64>) -> io::Result<()> {
-    pulse.changed().await.map_err(io::Error::other)
 }
 
 fn alive<'a>(state: &'a State, key: &Key, life: u64) -> io::Result<&'a super::state::Resource> {
@@ -176,7 +172,7 @@ fn begin(state: &mut State, key: &Key, life: u64, block: u64, data: Bytes) -> io
 /// The way to the peer and back.
 async fn travel(shared: &Shared, key: &Key, life: u64, block: u64, number: u64) -> io::Result<()> {
     for step in [deliver, acknowledge] {
-        let mut pulse = shared.pulse.subscribe();
+        let mut pulse = shared.pulse.listen();
         tokio::time::sleep(shared.options.latency).await;
         loop {
             match step(&mut shared.lock(), key, life, block, number)? {
@@ -184,7 +180,7 @@ async fn travel(shared: &Shared, key: &Key, life: u64, block: u64, number: u64) 
                 Progress::Sent(_) => break,
                 Progress::Waiting => {}
             }
-            wait(&mut pulse).await?;
+            pulse.next().await;
         }
     }
     finished(shared)
@@ -192,7 +188,7 @@ async fn travel(shared: &Shared, key: &Key, life: u64, block: u64, number: u64) 
 
 /// Who waits for the last write to finish (a change of roles) looks again.
 fn finished(shared: &Shared) -> io::Result<()> {
-    shared.pulse.send_modify(|count| *count += 1);
+    shared.pulse.ring();
     Ok(())
 }
 

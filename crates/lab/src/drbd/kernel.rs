@@ -70,11 +70,9 @@ impl NodeKernel {
 
     /// Waits while `blocked` says so, which it does at most until the peer counts as gone.
     async fn settled(&self, blocked: impl Fn(&State) -> bool) {
-        let mut pulse = self.shared.pulse.subscribe();
+        let mut pulse = self.shared.pulse.listen();
         while blocked(&self.shared.lock()) {
-            if pulse.changed().await.is_err() {
-                return;
-            }
+            pulse.next().await;
         }
     }
 }

@@ -13,6 +13,7 @@ mod device;
 mod kernel;
 mod meeting;
 mod metadata;
+mod pulse;
 mod state;
 mod sync;
 
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farshore_agent::kernel::{KernelError, SharedKernel};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,7 @@ pub use device::Device;
 pub use metadata::Metadata;
 
 use crate::storage::Storage;
+use pulse::Pulse;
 use state::{Place, State};
 
 /// Speeds of the simulated hardware.
@@ -63,8 +65,8 @@ pub(crate) struct Shared {
     options: Options,
     /// Told when the next deadline may have moved.
     moved: Notify,
-    /// Bumped when the link, a node or a connection changes; writes under way wait on it.
-    pulse: watch::Sender<u64>,
+    /// Rings when the link, a node or a connection changes; writes under way wait for it.
+    pulse: Pulse,
 }
 
 impl World {
@@ -76,7 +78,7 @@ impl World {
             storage,
             options,
             moved: Notify::new(),
-            pulse: watch::Sender::new(0),
+            pulse: Pulse::default(),
         });
         tokio::spawn(run(Arc::clone(&shared), shutdown));
         Self { shared }
@@ -137,7 +139,7 @@ impl Shared {
             state.settle(Instant::now());
             result
         };
-        self.pulse.send_modify(|count| *count += 1);
+        self.pulse.ring();
         self.moved.notify_one();
         result
     }
@@ -161,7 +163,7 @@ async fn run(shared: Arc<Shared>, shutdown: CancellationToken) {
         }
         let lost = shared.lock().settle(Instant::now());
         if lost {
-            shared.pulse.send_modify(|count| *count += 1);
+            shared.pulse.ring();
         }
     }
 }

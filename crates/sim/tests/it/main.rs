@@ -1,0 +1,3 @@
+//! The simulation repeats itself, and sees what it is there to see.
+
+mod repeats;
