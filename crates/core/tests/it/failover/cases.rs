@@ -804,7 +804,7 @@ fn pending_requests_of_a_group_take_turns_by_age_then_by_name() {
     };
     let own = make("m", 5, json!({}));
     let ahead = |others: &[_]| first_ahead(&own, others);
-    assert_eq!(ahead(&[own.clone()]), None);
+    assert_eq!(ahead(std::slice::from_ref(&own)), None);
     assert_eq!(ahead(&[make("a", 6, json!({}))]), None);
     assert_eq!(ahead(&[make("z", 5, json!({}))]), None);
     assert_eq!(ahead(&[make("b", 5, json!({}))]), Some("b".into()));
