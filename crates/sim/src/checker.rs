@@ -13,8 +13,8 @@ use farshore_runtime::Clock;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use crate::histories::Violation;
 use crate::model::{Model, key, number, text};
+use crate::outcome::Violation;
 use crate::schedule::{Schedule, other};
 use crate::trace::Trace;
 

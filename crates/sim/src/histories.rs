@@ -4,31 +4,12 @@ use std::sync::Once;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::outcome::{Outcome, Violation};
 use crate::schedule::Schedule;
 use crate::world;
 
 /// How long a history may take on the clock on the wall before it counts as hung.
 const WALL_LIMIT: Duration = Duration::from_secs(600);
-
-/// A broken promise.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which one.
-    pub invariant: &'static str,
-    /// What was seen, with its time.
-    pub text: String,
-}
-
-/// What became of one history.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Broken promises, in order.
-    pub violations: Vec<Violation>,
-    /// The log.
-    pub lines: Vec<String>,
-    /// Virtual time that passed, in seconds.
-    pub seconds: f64,
-}
 
 /// Runs one history from the beginning to the end.
 pub fn run(schedule: &Schedule) -> Outcome {
@@ -87,12 +68,4 @@ fn on_fresh_thread(schedule: Schedule) -> Outcome {
             broken("panics", said.unwrap_or_else(|| "without a word".into()))
         }
     }
-}
-
-/// The first line in which two logs differ: number, one, other.
-pub fn difference(one: &[String], other: &[String]) -> Option<(usize, String, String)> {
-    let end = || "(the log ends)".to_string();
-    let at = (0..one.len().max(other.len())).find(|n| one.get(*n) != other.get(*n))?;
-    let line = |log: &[String]| log.get(at).cloned().unwrap_or_else(end);
-    Some((at, line(one), line(other)))
 }

@@ -5,6 +5,7 @@ pub mod checker;
 pub mod draw;
 pub mod histories;
 pub mod model;
+pub mod outcome;
 pub mod schedule;
 pub mod shrink;
 pub mod trace;

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Parser;
-use farshore_sim::histories::{self, Outcome, Violation};
+use farshore_sim::histories;
+use farshore_sim::outcome::{self, Outcome, Violation};
 use farshore_sim::schedule::Schedule;
 use farshore_sim::{draw, shrink, trace};
 
@@ -158,7 +159,7 @@ fn check(cli: &Cli, schedule: &Schedule) -> Outcome {
         return outcome;
     }
     let again = histories::run(schedule);
-    if let Some((line, one, other)) = histories::difference(&outcome.lines, &again.lines) {
+    if let Some((line, one, other)) = outcome::difference(&outcome.lines, &again.lines) {
         outcome.violations.push(Violation {
             invariant: "one-history",
             text: format!("line {line}\n    first:  {one}\n    second: {other}"),

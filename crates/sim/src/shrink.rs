@@ -1,6 +1,7 @@
 //! Makes a schedule shorter while it still breaks the same promise.
 
-use crate::histories::{self, Outcome};
+use crate::histories;
+use crate::outcome::Outcome;
 use crate::schedule::Schedule;
 
 /// Drops one thing after the other, as long as what is left still breaks `invariant` and at most

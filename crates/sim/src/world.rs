@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::checker::{Checker, vm_name};
-use crate::histories::Outcome;
 use crate::model::{key, text};
+use crate::outcome::Outcome;
 use crate::schedule::{Event, Group, Part, Schedule, What};
 use crate::trace::Trace;
 
@@ -68,7 +68,7 @@ pub async fn history(schedule: &Schedule) -> Outcome {
     let lab = match Lab::start(options, CancellationToken::new()).await {
         Ok(lab) => lab,
         Err(error) => {
-            let violation = crate::histories::Violation {
+            let violation = crate::outcome::Violation {
                 invariant: "starts",
                 text: format!("{error:#}"),
             };

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use farshore_sim::{draw, histories, trace};
+use farshore_sim::{draw, histories, outcome, trace};
 
 /// Runs a schedule in a process of its own and returns the hash that it prints.
 fn in_a_child(seed: u64) -> String {
@@ -28,7 +28,7 @@ fn a_seed_gives_one_log_twice_in_a_process_and_once_more_in_another() {
         let schedule = draw::schedule(seed);
         let one = histories::run(&schedule);
         let two = histories::run(&schedule);
-        if let Some((line, one, two)) = histories::difference(&one.lines, &two.lines) {
+        if let Some((line, one, two)) = outcome::difference(&one.lines, &two.lines) {
             panic!("seed {seed}, line {line}\n  first:  {one}\n  second: {two}");
         }
         assert!(one.lines.len() > 1000, "a history is more than this");
