@@ -1,5 +1,6 @@
 //! `farshore`: the lab. Three clusters, their simulators and every operator on one machine.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -133,10 +134,15 @@ async fn up(place: Place) -> anyhow::Result<ExitCode> {
     );
     println!("  kubectl --context hub get pz,pr,pg,fr,rgs -A");
     interrupted().await;
-    println!("stopping");
+    farewell("stopping");
     end(&place, &lab);
-    println!("stopped; nothing of this lab is left");
+    farewell("stopped; nothing of this lab is left");
     Ok(ExitCode::SUCCESS)
+}
+
+/// A last word; whoever read the first ones may have gone by now.
+fn farewell(word: &str) {
+    let _ = writeln!(std::io::stdout(), "{word}");
 }
 
 async fn start(place: &Place) -> anyhow::Result<Arc<Lab>> {

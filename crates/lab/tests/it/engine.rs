@@ -1,12 +1,13 @@
-//! The engine `kube`: real API servers as child processes of `farshore up`.
+//! `farshore up` from outside, above all with the engine `kube`: real API servers as child processes.
 //!
 //! Where KUBEBUILDER_ASSETS is not set there are no real ones to start; `.ci/run` sets it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-/// A running `farshore up --engine kube`; killed if the test fails.
+/// A running `farshore up`; killed if the test fails.
 struct Up(Child);
 
 impl Drop for Up {
@@ -17,10 +18,11 @@ impl Drop for Up {
 }
 
 impl Up {
-    fn start(dir: &Path) -> Self {
+    /// Starts a lab and stops listening to it once it is ready.
+    fn start(engine: &str, dir: &Path) -> Self {
         let mut up = Self(
             Command::new(env!("CARGO_BIN_EXE_farshore"))
-                .args(["up", "--engine", "kube", "--dir"])
+                .args(["up", "--engine", engine, "--dir"])
                 .arg(dir)
                 .stdout(Stdio::piped())
                 .spawn()
@@ -59,14 +61,19 @@ fn processes_in(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Waits until nothing runs in a folder.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no event tells of the end of another's children"
+)]
+/// Waits until nothing runs in a folder. The programs are no children of this process, so that only
+/// looking again tells of their end.
 fn await_silence(dir: &Path) {
     let mut left = processes_in(dir);
-    for _ in 0..100_000 {
+    for _ in 0..600 {
         if left.is_empty() {
             return;
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(100));
         left = processes_in(dir);
     }
     panic!("still running: {left:?}");
@@ -104,13 +111,23 @@ fn without_the_programs_the_lab_says_where_to_get_them() {
 }
 
 #[test]
+fn a_lab_that_nobody_listens_to_any_more_ends_well() {
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().join("lab");
+    let mut up = Up::start("embedded", &dir);
+    up.signal("-TERM");
+    assert!(up.0.wait().unwrap().success());
+    assert!(!dir.exists());
+}
+
+#[test]
 fn a_stopped_lab_leaves_no_process_and_no_folder() {
     if !assets() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().canonicalize().unwrap().join("lab");
-    let mut up = Up::start(&dir);
+    let mut up = Up::start("kube", &dir);
     assert_eq!(
         processes_in(&dir).len(),
         9,
@@ -135,11 +152,11 @@ fn the_servers_of_a_killed_lab_die_and_the_next_lab_cleans_up() {
     }
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().canonicalize().unwrap().join("lab");
-    let mut up = Up::start(&dir);
+    let mut up = Up::start("kube", &dir);
     up.signal("-KILL");
     up.0.wait().unwrap();
     await_silence(&dir);
-    let mut up = Up::start(&dir);
+    let mut up = Up::start("kube", &dir);
     up.signal("-INT");
     assert!(up.0.wait().unwrap().success());
     assert!(!dir.exists());
