@@ -78,6 +78,7 @@ fn keep_current(scene: &Scene, decision: &mut Decision) {
     let text = "the standby VirtualMachine no longer follows its source, since this request is being deleted";
     let type_ = condition::STANDBY_IN_STEP;
     scene.set(decision, type_, Truth::False, "Unprotecting", text);
+    settled::created(scene, decision);
     let sides = [(scene.source, scene.s), (scene.target, scene.t)];
     let gone = sides.into_iter().find(|(_, s)| s.resource.is_absent());
     if let Some((cluster, _)) = gone {

@@ -714,6 +714,89 @@ fn a_dark_cluster_degrades_and_nothing_is_taken_for_gone() {
 }
 
 #[test]
+fn what_cannot_be_seen_is_not_called_created() {
+    for dark in [EAST, WEST] {
+        let mut world = World::new(observed());
+        world.settle();
+        assert_eq!(world.says("DRBDCreated").unwrap().0, "True");
+        let lit = world.seen.clone();
+        for round in 0..3 {
+            world.seen = world.look(&[dark]);
+            let wrote = world.reconcile();
+            assert_eq!(wrote, round == 0, "an unchanged darkness is told once");
+        }
+        let (status, reason, message) = world.says("DRBDCreated").unwrap();
+        assert_eq!(
+            (status.as_str(), reason.as_str()),
+            ("Unknown", "ClusterUnreachable")
+        );
+        assert!(
+            message.contains(&format!("cluster {dark} does not answer")),
+            "{message}"
+        );
+        let status = world.seen.request.status.take();
+        world.seen = lit;
+        world.seen.request.status = status;
+        world.settle();
+        assert_eq!(world.says("DRBDCreated").unwrap().0, "True");
+    }
+}
+
+#[test]
+fn a_gone_standby_resource_is_not_called_created() {
+    let mut world = World::new(observed());
+    world.settle();
+    world.side(WEST).resource = Seen::Absent;
+    world.reconcile();
+    let (status, reason, _) = world.says("DRBDCreated").unwrap();
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "ResourceMissing")
+    );
+}
+
+#[test]
+fn a_drbd_volume_that_is_deleted_by_hand_is_made_again() {
+    for link in [true, false] {
+        let mut world = World::new(observed());
+        world.settle();
+        world.link = link;
+        world.settle();
+        let before = world.seen.drbd_volumes.clone();
+        let phase = world.phase();
+        world.seen.drbd_volumes.remove(0);
+        world.settle();
+        let kept = |all: &[farshore_api::DRBDVolume]| {
+            let mut all: Vec<_> = all
+                .iter()
+                .map(|v| {
+                    let status = v.status.clone().unwrap();
+                    (
+                        v.metadata.name.clone(),
+                        v.spec.clone(),
+                        status.phase,
+                        status.sync_percent,
+                    )
+                })
+                .collect();
+            all.sort_by(|a, b| a.0.cmp(&b.0));
+            all
+        };
+        assert_eq!(kept(&world.seen.drbd_volumes), kept(&before));
+        assert_eq!(world.phase(), phase);
+        assert!(!world.reconcile(), "and then nothing more is written");
+    }
+    // One that goes with its request stays away.
+    let mut world = World::new(observed());
+    world.settle();
+    world.delete();
+    world.seen.locked_by = Some("move".into());
+    world.seen.drbd_volumes.clear();
+    world.settle();
+    assert!(world.seen.drbd_volumes.is_empty());
+}
+
+#[test]
 fn unprotecting_gives_the_vm_back_as_it_was() {
     let mut world = World::new(observed());
     world.settle();
