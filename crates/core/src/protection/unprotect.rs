@@ -239,11 +239,11 @@ fn stop(scene: &Scene, machine: &Value) -> Vec<Step> {
         .collect()
 }
 
-/// The VM without protection; it remembers how it ran only if it is to be started again.
+/// The VM without protection. One that is halted remembers how it ran: nothing else knows it.
 fn restored(machine: &Value) -> Value {
     let mut new = machine.clone();
     disks::restore(&mut new);
-    if vm::annotation(&new, annotations::RESTART).is_none() {
+    if !vm::is_halted(&new) {
         vm::annotate(&mut new, annotations::RUN_STRATEGY, None);
     }
     new

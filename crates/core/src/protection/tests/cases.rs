@@ -813,6 +813,33 @@ fn unprotecting_gives_the_vm_back_as_it_was() {
     assert!(world.seen.sides[WEST].vm.is_absent());
 }
 
+/// A group that is stopped has halted its VMs, and only the annotation knows how they ran.
+#[test]
+fn unprotecting_a_halted_vm_keeps_how_it_ran() {
+    let mut world = World::new(observed());
+    world.settle();
+    let Seen::Present(machine) = &mut world.side(EAST).vm else {
+        panic!("no VM")
+    };
+    let ran = vm::annotation(machine, "siterecovery.trilio.io/run-strategy").map(str::to_owned);
+    assert_eq!(ran, None, "it runs and remembers nothing");
+    vm::halt(machine);
+    let ran = vm::annotation(machine, "siterecovery.trilio.io/run-strategy").map(str::to_owned);
+    assert!(ran.is_some());
+    world.settle();
+    world.delete();
+    world.settle();
+    assert!(world.gone);
+    let left = world.seen.sides[EAST].vm.present().unwrap();
+    assert!(vm::is_halted(left) && disks::is_restored(left));
+    let kept = vm::annotation(left, "siterecovery.trilio.io/run-strategy").map(str::to_owned);
+    assert_eq!(kept, ran);
+    let mut again = left.clone();
+    vm::resume(&mut again);
+    again["metadata"]["resourceVersion"] = json!("1");
+    assert_eq!(again, self::machine());
+}
+
 #[test]
 fn after_a_failover_unprotecting_keeps_the_vm_that_the_user_made() {
     let mut world = World::new(observed());
