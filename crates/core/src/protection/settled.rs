@@ -336,10 +336,7 @@ fn tell_flip(scene: &Scene, decision: &mut Decision, epoch: i64) {
         .into_iter()
         .find_map(|(cluster, side)| Some((cluster, side.resource.unknown()?)));
     let (reason, by) = match silent {
-        Some((cluster, why)) => (
-            condition::CLUSTER_UNREACHABLE,
-            format!("cluster {cluster} does not answer ({why})"),
-        ),
+        Some((cluster, why)) => (condition::CLUSTER_UNREACHABLE, words::silent(cluster, why)),
         None if brisk => (
             "FailingOver",
             format!("{target} gives way at role epoch {epoch}, then {source} becomes Primary"),
