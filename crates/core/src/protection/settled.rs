@@ -168,7 +168,13 @@ pub(crate) fn progress(scene: &Scene, decision: &mut Decision, health: &Health) 
         status.last_in_sync_time = Some(Time(whole_second(scene.now)));
     }
 
-    let (reason, message) = match (health.in_sync, was_in_sync, &health.trouble) {
+    // 100 % is a promise that both sides make; 99 % with nothing left to copy needs a word.
+    let nothing_differs = !health.volumes.is_empty()
+        && health
+            .volumes
+            .iter()
+            .all(|v| v.out_of_sync_bytes == Some(0));
+    let (reason, mut message) = match (health.in_sync, was_in_sync, &health.trouble) {
         (true, ..) => ("FullSync", "every block is on both sides".into()),
         (_, _, Some(trouble)) => {
             let first =
@@ -187,6 +193,9 @@ pub(crate) fn progress(scene: &Scene, decision: &mut Decision, health: &Health) 
             "not every block is on both sides".into(),
         ),
     };
+    if !health.in_sync && nothing_differs {
+        message.push_str("; no block was seen to differ, and syncPercent says 100 only when both sides confirm that");
+    }
     scene.set(
         decision,
         condition::SYNCED,

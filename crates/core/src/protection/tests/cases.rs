@@ -743,6 +743,22 @@ fn what_cannot_be_seen_is_not_called_created() {
 }
 
 #[test]
+fn a_cut_link_with_nothing_to_copy_says_why_it_is_not_called_100_percent() {
+    let mut world = World::new(observed());
+    world.settle();
+    let status = world.seen.request.status.clone().unwrap();
+    assert_eq!(status.sync_percent, Some(100));
+    world.link = false;
+    world.settle();
+    let status = world.seen.request.status.clone().unwrap();
+    assert_eq!(status.sync_percent, Some(99));
+    assert_eq!(status.volumes[0].out_of_sync_bytes, Some(0));
+    let (truth, _, message) = world.says("Synced").unwrap();
+    assert_eq!(truth, "False");
+    assert!(message.contains("no block was seen to differ"), "{message}");
+}
+
+#[test]
 fn a_gone_standby_resource_is_not_called_created() {
     let mut world = World::new(observed());
     world.settle();
