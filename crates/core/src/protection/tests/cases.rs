@@ -759,6 +759,24 @@ fn a_cut_link_with_nothing_to_copy_says_why_it_is_not_called_100_percent() {
 }
 
 #[test]
+fn the_event_of_a_flip_says_who_gives_way_to_whom() {
+    let mut world = World::new(observed());
+    world.settle();
+    stop_both(&mut world);
+    world.seen.request.spec.source_cluster = WEST.into();
+    let notes = decide(&world.seen, world.now).notes;
+    let told = notes.iter().find(|n| n.reason == "FailingOver").unwrap();
+    for part in [
+        "Protected → FailingOver",
+        "first DRBD on cluster east becomes Secondary",
+        "then it becomes Primary on cluster west",
+        "role epoch 2",
+    ] {
+        assert!(told.message.contains(part), "{part}: {}", told.message);
+    }
+}
+
+#[test]
 fn a_gone_standby_resource_is_not_called_created() {
     let mut world = World::new(observed());
     world.settle();
