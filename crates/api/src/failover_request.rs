@@ -32,7 +32,7 @@ use crate::zone::SafetyCheckScope;
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Started", type_ = "date", json_path = ".status.startTime"),
     printcolumn(
-        name = "Duration",
+        name = "Duration(s)",
         type_ = "integer",
         json_path = ".status.durationSeconds",
         description = "seconds"

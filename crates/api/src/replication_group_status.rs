@@ -117,7 +117,9 @@ pub struct ReplicationGroupStatusStatus {
     /// VMs of the group.
     #[serde(default, rename = "totalVMs", skip_serializing_if = "Option::is_none")]
     pub total_vms: Option<i32>,
-    /// When the poll last gave a new answer. A poll that sees the same writes nothing.
+    /// When a poll last saw something else than the poll before it: the moment of the last change,
+    /// not of the last look. Polls go on every `pollingIntervalSeconds` and write nothing while they
+    /// see the same, so an old moment beside `Reachable=True` means a quiet world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_poll_time: Option<Time>,
     /// Polls in a row that neither cluster answered.

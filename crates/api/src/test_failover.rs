@@ -1,5 +1,5 @@
 //! TestFailover: isolated copies of a group's VMs on the standby side [S1]. The kind is served;
-//! nothing acts on it yet, so that its status stays empty.
+//! this version does not carry it out, and says so in its conditions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -132,7 +132,7 @@ pub struct TestFailoverStatus {
     /// When it is cleaned up by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry_time: Option<Time>,
-    /// Conditions.
+    /// Conditions: Complete, Failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -42,6 +42,35 @@ fn is_bare(command: &str) -> bool {
     command.starts_with(|first: char| first.is_ascii_lowercase())
 }
 
+/// The command that helps with a cluster of which nothing is known, by why: a cluster that was not
+/// asked at all, for a fault of its kubeconfig, is not to be looked at, but the Secret is. Its content
+/// is not printed by it.
+pub fn look_at_silent(cluster: &str, why: &str) -> String {
+    match secret_at_fault(why) {
+        Some((namespace, name)) => format!("kubectl -n {namespace} describe secret {name}"),
+        None => format!("kubectl --context {cluster} get --raw /readyz"),
+    }
+}
+
+/// Clause that says that nothing is known of a cluster, and why.
+pub fn silent(cluster: &str, why: &str) -> String {
+    if secret_at_fault(why).is_some() {
+        format!("cluster {cluster} is not asked ({why})")
+    } else {
+        format!("cluster {cluster} does not answer ({why})")
+    }
+}
+
+/// Namespace and name of the Secret that the reason names.
+fn secret_at_fault(why: &str) -> Option<(&str, &str)> {
+    let (_, rest) = why.split_once("Secret ")?;
+    let (namespace, rest) = rest.split_once('/')?;
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let name = &rest[..rest.find(|c| !part(c)).unwrap_or(rest.len())];
+    let plain = !namespace.is_empty() && namespace.chars().all(part) && !name.is_empty();
+    plain.then_some((namespace, name))
+}
+
 /// A moment in whole seconds, UTC.
 pub fn moment(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second())
@@ -144,6 +173,25 @@ mod tests {
             wait("Delete it with: kubectl delete node n1"),
             "a: b. c. Delete it with: kubectl delete node n1"
         );
+    }
+
+    #[test]
+    fn a_kubeconfig_at_fault_is_looked_at_and_not_the_cluster() {
+        for why in [
+            "Secret dr-m/east does not exist; create it",
+            "Secret dr-m/east has no key kubeconfig for the kubeconfig of cluster east",
+            "Secret dr-m/east: invalid YAML",
+            "cluster east has not confirmed that it is the one that the zone knows, so nothing is sent to it with the kubeconfig in Secret dr-m/east: timed out",
+        ] {
+            let command = look_at_silent("east", why);
+            assert_eq!(command, "kubectl -n dr-m describe secret east", "{why}");
+            assert!(!silent("east", why).contains("does not answer"), "{why}");
+        }
+        for why in ["timed out after 5 s", "Secret", "a Secret is not it"] {
+            let command = look_at_silent("east", why);
+            assert_eq!(command, "kubectl --context east get --raw /readyz", "{why}");
+            assert!(silent("east", why).contains("does not answer"));
+        }
     }
 
     #[test]

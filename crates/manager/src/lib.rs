@@ -11,6 +11,7 @@ mod kubevirt;
 pub mod monitor;
 pub mod policy;
 pub mod protection;
+mod test_failover;
 
 use farshore_runtime::{Process, ProcessError, leader};
 use futures::future::BoxFuture;
@@ -41,6 +42,7 @@ async fn body(process: Process) -> Result<(), ProcessError> {
             group::run(&hub, &zone),
             policy::run(&hub, &zone),
             failover::run(&process, &zone, &hub.clusters),
+            test_failover::run(&hub, &zone),
             monitor::run(&process, &zone, &hub.clusters),
         );
         Ok(())

@@ -18,7 +18,7 @@ use super::health::{self, Health};
 use super::resource::Which;
 use super::scene::Scene;
 use super::{Decision, MOVING, Step, disks, resource, roles};
-use crate::conditions::Truth;
+use crate::conditions::{self, Truth};
 use crate::words::Wait;
 use crate::{Note, Seen, vm};
 
@@ -42,6 +42,11 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
         );
     }
     if let Some((cluster, why)) = scene.unknown() {
+        let both = conditions::get(&decision.status.conditions, condition::DRBD_CREATED)
+            .is_some_and(|c| c.status != "False");
+        if both {
+            super::settled::created(scene, decision);
+        }
         let told = scene.unreachable(format!("{what} stands still"), cluster, why);
         let truth = (
             condition::PROTECTED,
@@ -148,19 +153,9 @@ fn hold_vm(scene: &Scene, decision: &mut Decision, machine: &Value, may_run: boo
 /// Creates what is missing of the pair.
 fn create(scene: &Scene, decision: &mut Decision, target: bool, source: bool, epoch: i64) {
     let volumes = decision.status.volumes.clone();
-    for (index, volume) in volumes.iter().enumerate() {
-        let view = resource::drbd_volume(scene, index, volume);
-        if !scene
-            .seen
-            .drbd_volumes
-            .iter()
-            .any(|v| v.metadata.name == view.metadata.name)
-        {
-            decision.steps.push(Step::CreateDrbdVolume {
-                volume: Box::new(view),
-            });
-        }
-    }
+    decision
+        .steps
+        .extend(resource::missing_views(scene, &volumes));
     if !target {
         return;
     }
@@ -233,19 +228,7 @@ fn make_standby(scene: &Scene, decision: &mut Decision, machine: &Value) {
 fn phase(scene: &Scene, decision: &mut Decision, health: &Health, done: bool, machine: &Value) {
     let (s, t) = (scene.s.resource.present(), scene.t.resource.present());
     match (s, t) {
-        (Some(_), Some(_)) => {
-            let text = format!(
-                "DRBDResource {}/{} exists on clusters {} and {}",
-                scene.vm.namespace, scene.resource, scene.source, scene.target
-            );
-            scene.set(
-                decision,
-                condition::DRBD_CREATED,
-                Truth::True,
-                "Created",
-                text,
-            );
-        }
+        (Some(_), Some(_)) => super::settled::created(scene, decision),
         _ => {
             let told = waiting_to_create(scene, machine);
             scene.wait(

@@ -140,7 +140,7 @@ fn trouble(
 ) -> Option<Trouble> {
     for (cluster, side) in [(source, s), (target, t)] {
         if let Some(why) = side.resource.unknown() {
-            let by = format!("cluster {cluster} does not answer ({why})");
+            let by = words::silent(cluster, why);
             return Some(Trouble::new(condition::CLUSTER_UNREACHABLE, by));
         }
         if side.resource.is_absent() {

@@ -306,7 +306,7 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     } else {
         decision.status.phase = Some(ProtectionPhase::Pending);
     }
-    note_phase(&old, &mut decision);
+    note_phase(&seen.request, &old, &mut decision);
     decision
 }
 
@@ -335,7 +335,7 @@ pub fn has_finalizer(request: &ProtectionRequest) -> bool {
 }
 
 /// Tells of a new phase, and of disks that nothing copies, once.
-fn note_phase(old: &ProtectionRequestStatus, decision: &mut Decision) {
+fn note_phase(request: &ProtectionRequest, old: &ProtectionRequestStatus, decision: &mut Decision) {
     let added = |s: &ProtectionRequestStatus| {
         conditions::get(&s.conditions, condition::PROTECTED)
             .is_some_and(|c| c.reason == condition::UNREPLICATED_VOLUME)
@@ -360,8 +360,15 @@ fn note_phase(old: &ProtectionRequestStatus, decision: &mut Decision) {
     let from = old.phase.map_or("new", ProtectionPhase::as_str);
     let why = match phase {
         ProtectionPhase::Failed => condition_message(decision, condition::VALIDATED),
-        ProtectionPhase::Degraded | ProtectionPhase::FailingOver => {
-            condition_message(decision, condition::PROTECTED)
+        ProtectionPhase::Degraded => condition_message(decision, condition::PROTECTED),
+        ProtectionPhase::FailingOver => {
+            let status = &decision.status;
+            format!(
+                "the disks change sides; first DRBD on cluster {} becomes Secondary, then it becomes Primary on cluster {} (role epoch {}), and the group starts the VM there",
+                status.target_cluster.as_deref().unwrap_or_default(),
+                request.spec.source_cluster,
+                status.role_epoch.unwrap_or_default()
+            )
         }
         _ => String::new(),
     };

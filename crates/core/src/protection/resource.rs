@@ -3,7 +3,7 @@
 use farshore_api::drbd::Role;
 use farshore_api::drbd_resource::{DRBDResourceSpec, DRBDVolumeSpec, VolumeMode};
 use farshore_api::drbd_volume::{DRBDVolumePhase, DRBDVolumeSpec as VolumeView};
-use farshore_api::protection_request::ProtectedVolume;
+use farshore_api::protection_request::{ProtectedVolume, ProtectionPhase};
 use farshore_api::{DRBDResource, DRBDVolume, LocalRef, ProtectionRequest, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
@@ -168,8 +168,29 @@ fn patch(live: &DRBDResource, spec: &DRBDResourceSpec) -> Option<Value> {
     crate::vm::patch(&old, &new)
 }
 
+/// Creates the DRBDVolumes that are not there. One that is deleted by hand is made again as long as
+/// its request is to stay.
+pub(crate) fn missing_views(scene: &Scene, volumes: &[ProtectedVolume]) -> Vec<Step> {
+    if scene.seen.request.metadata.deletion_timestamp.is_some() {
+        return Vec::new();
+    }
+    let there = |view: &DRBDVolume| {
+        let mut all = scene.seen.drbd_volumes.iter();
+        all.any(|v| v.metadata.name == view.metadata.name)
+    };
+    volumes
+        .iter()
+        .enumerate()
+        .map(|(index, volume)| drbd_volume(scene, index, volume))
+        .filter(|view| !there(view))
+        .map(|view| Step::CreateDrbdVolume {
+            volume: Box::new(view),
+        })
+        .collect()
+}
+
 /// The DRBDVolume of a volume, owned by the request.
-pub(crate) fn drbd_volume(scene: &Scene, index: usize, volume: &ProtectedVolume) -> DRBDVolume {
+fn drbd_volume(scene: &Scene, index: usize, volume: &ProtectedVolume) -> DRBDVolume {
     let index = i32::try_from(index).unwrap_or(i32::MAX);
     let name = names::drbd_volume(&scene.resource, index);
     let mut view = DRBDVolume::new(
@@ -204,9 +225,13 @@ fn owner_of(request: &ProtectionRequest) -> OwnerReference {
 }
 
 /// The reports of the DRBDVolumes that have something new to say. `Synced` is said for the first
-/// time only when both sides were seen in sync with nothing left to copy.
+/// time only when both sides were seen in sync with nothing left to copy. One that was made again
+/// knows from its request whether that time has been.
 pub(crate) fn reports(scene: &Scene, health: &Health) -> Vec<Step> {
+    use ProtectionPhase::{Degraded, FailingOver, Protected};
     let mut steps = Vec::new();
+    let phase = scene.seen.request.status.as_ref().and_then(|s| s.phase);
+    let settled = matches!(phase, Some(Protected | Degraded | FailingOver));
     for (index, volume) in health.volumes.iter().enumerate() {
         let name = names::drbd_volume(&scene.resource, i32::try_from(index).unwrap_or(i32::MAX));
         let live = scene
@@ -217,7 +242,8 @@ pub(crate) fn reports(scene: &Scene, health: &Health) -> Vec<Step> {
         let Some(live) = live else { continue };
         let old = live.status.clone().unwrap_or_default();
         let mut new = old.clone();
-        let was_synced = old.phase == Some(DRBDVolumePhase::Synced)
+        let was_synced = settled
+            || old.phase == Some(DRBDVolumePhase::Synced)
             || old.phase == Some(DRBDVolumePhase::Degraded);
         let in_sync = volume.sync_percent == Some(100);
         let up = volume.connection_state.is_some();

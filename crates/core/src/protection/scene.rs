@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::{Decision, Observed, SETTLED, Side, WAITING, policy, since, zone_refusal};
 use crate::conditions::{self, Truth};
-use crate::words::Wait;
+use crate::words::{self, Wait};
 
 /// The observed world, seen from its source cluster.
 pub(crate) struct Scene<'a> {
@@ -202,10 +202,10 @@ impl<'a> Scene<'a> {
     pub fn unreachable(&self, what: String, cluster: &str, why: &str) -> Wait<'static> {
         Wait {
             what,
-            by: format!("cluster {cluster} does not answer ({why})"),
+            by: words::silent(cluster, why),
             since: None,
             next: "It goes on as soon as the cluster answers; nothing there is taken for gone meanwhile",
-            command: format!("kubectl --context {cluster} get --raw /readyz"),
+            command: words::look_at_silent(cluster, why),
         }
     }
 }

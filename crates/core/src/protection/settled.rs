@@ -38,13 +38,49 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
         standby::still_in_step(scene, decision);
     } else {
         replace_target(scene, decision, epoch);
+        let views = resource::missing_views(scene, &decision.status.volumes);
+        decision.steps.extend(views);
         decision.steps.extend(resource::changes(scene, epoch));
         decision.steps.extend(resource::reports(scene, &health));
         standby::keep(scene, decision, epoch);
         tell_resize(scene, decision);
     }
     progress(scene, decision, &health);
+    created(scene, decision);
     phase(scene, decision, &health, epoch);
+}
+
+/// Says whether both DRBDResources are there. Of a cluster that does not answer, nothing is said but
+/// what was seen last.
+pub(crate) fn created(scene: &Scene, decision: &mut Decision) {
+    let type_ = condition::DRBD_CREATED;
+    let sides = [(scene.source, scene.s), (scene.target, scene.t)];
+    let name = format!("DRBDResource {}/{}", scene.vm.namespace, scene.resource);
+    let gone = sides.iter().find(|(_, side)| side.resource.is_absent());
+    let silent = sides.iter().find(|(_, s)| s.resource.unknown().is_some());
+    let (truth, reason, text) = match (gone, silent) {
+        (Some((cluster, _)), _) => (
+            Truth::False,
+            "ResourceMissing",
+            format!("{name} is gone from cluster {cluster}"),
+        ),
+        (None, Some((cluster, _))) => (
+            Truth::Unknown,
+            condition::CLUSTER_UNREACHABLE,
+            format!(
+                "cluster {cluster} does not answer, so it is not known whether {name} is still there; it was when it was last seen. This is said anew as soon as the cluster answers"
+            ),
+        ),
+        (None, None) => (
+            Truth::True,
+            "Created",
+            format!(
+                "{name} exists on clusters {} and {}",
+                scene.source, scene.target
+            ),
+        ),
+    };
+    scene.set(decision, type_, truth, reason, text);
 }
 
 /// A standby side whose DRBDResource is gone is made anew; the source's never is: its data would be
@@ -132,7 +168,13 @@ pub(crate) fn progress(scene: &Scene, decision: &mut Decision, health: &Health) 
         status.last_in_sync_time = Some(Time(whole_second(scene.now)));
     }
 
-    let (reason, message) = match (health.in_sync, was_in_sync, &health.trouble) {
+    // 100 % is a promise that both sides make; 99 % with nothing left to copy needs a word.
+    let nothing_differs = !health.volumes.is_empty()
+        && health
+            .volumes
+            .iter()
+            .all(|v| v.out_of_sync_bytes == Some(0));
+    let (reason, mut message) = match (health.in_sync, was_in_sync, &health.trouble) {
         (true, ..) => ("FullSync", "every block is on both sides".into()),
         (_, _, Some(trouble)) => {
             let first =
@@ -151,6 +193,9 @@ pub(crate) fn progress(scene: &Scene, decision: &mut Decision, health: &Health) 
             "not every block is on both sides".into(),
         ),
     };
+    if !health.in_sync && nothing_differs {
+        message.push_str("; no block was seen to differ, and syncPercent says 100 only when both sides confirm that");
+    }
     scene.set(
         decision,
         condition::SYNCED,
@@ -300,10 +345,7 @@ fn tell_flip(scene: &Scene, decision: &mut Decision, epoch: i64) {
         .into_iter()
         .find_map(|(cluster, side)| Some((cluster, side.resource.unknown()?)));
     let (reason, by) = match silent {
-        Some((cluster, why)) => (
-            condition::CLUSTER_UNREACHABLE,
-            format!("cluster {cluster} does not answer ({why})"),
-        ),
+        Some((cluster, why)) => (condition::CLUSTER_UNREACHABLE, words::silent(cluster, why)),
         None if brisk => (
             "FailingOver",
             format!("{target} gives way at role epoch {epoch}, then {source} becomes Primary"),

@@ -78,6 +78,7 @@ fn keep_current(scene: &Scene, decision: &mut Decision) {
     let text = "the standby VirtualMachine no longer follows its source, since this request is being deleted";
     let type_ = condition::STANDBY_IN_STEP;
     scene.set(decision, type_, Truth::False, "Unprotecting", text);
+    settled::created(scene, decision);
     let sides = [(scene.source, scene.s), (scene.target, scene.t)];
     let gone = sides.into_iter().find(|(_, s)| s.resource.is_absent());
     if let Some((cluster, _)) = gone {
@@ -238,11 +239,11 @@ fn stop(scene: &Scene, machine: &Value) -> Vec<Step> {
         .collect()
 }
 
-/// The VM without protection; it remembers how it ran only if it is to be started again.
+/// The VM without protection. One that is halted remembers how it ran: nothing else knows it.
 fn restored(machine: &Value) -> Value {
     let mut new = machine.clone();
     disks::restore(&mut new);
-    if vm::annotation(&new, annotations::RESTART).is_none() {
+    if !vm::is_halted(&new) {
         vm::annotate(&mut new, annotations::RUN_STRATEGY, None);
     }
     new

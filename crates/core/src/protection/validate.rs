@@ -446,8 +446,8 @@ fn standby_side(scene: &Scene, replicated: &[(String, String)]) -> Result<(), Ve
         return refuse(
             "StandbyNameTaken",
             format!(
-                "VirtualMachine {} already exists on cluster {} and is not a standby of this request; delete or rename it there",
-                scene.vm, scene.target
+                "VirtualMachine {} already exists on cluster {} and is not a standby of this request, so that protection stands still and nothing there is touched. It is checked again within 60 s, and goes on when that VirtualMachine is gone. If nobody needs it, delete it; it may be what an earlier protection left behind, and may run. Look with: kubectl --context {} -n {} get vm,vmi {}",
+                scene.vm, scene.target, scene.target, scene.vm.namespace, scene.vm.name
             ),
         );
     }
@@ -464,8 +464,8 @@ fn standby_side(scene: &Scene, replicated: &[(String, String)]) -> Result<(), Ve
             return refuse(
                 "StandbyNameTaken",
                 format!(
-                    "PersistentVolumeClaim {}/{pvc} already exists on cluster {} and would be overwritten; delete it there",
-                    scene.vm.namespace, scene.target
+                    "PersistentVolumeClaim {}/{pvc} already exists on cluster {} and would be overwritten, so that protection stands still and nothing there is touched. It is checked again within 60 s, and goes on when that claim is gone. If nobody needs its data, delete it. Look with: kubectl --context {} -n {} describe pvc {pvc}",
+                    scene.vm.namespace, scene.target, scene.target, scene.vm.namespace
                 ),
             );
         }

@@ -1,6 +1,6 @@
 //! The drbdreplicationpolicy reconciler.
 
-use farshore_api::DRBDReplicationPolicy;
+use farshore_api::{DRBDReplicationPolicy, TestFailover};
 use farshore_core::conditions;
 use serde_json::json;
 
@@ -43,4 +43,41 @@ async fn the_default_counts_its_requests_and_a_second_default_is_refused() {
             conditions::is_true(&status.conditions, "PolicyIgnored")
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_test_failover_is_told_once_that_it_is_not_available() {
+    let mut world = World::new().await;
+    world.start();
+    let api = world.on_hub::<TestFailover>();
+    let new = crate::world::from(json!({
+        "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "TestFailover", "metadata": {"name": "drill"},
+        "spec": {"protectionGroupRef": {"name": "shop"}},
+    }));
+    api.create(&Default::default(), &new).await.unwrap();
+    world.sleep(30).await;
+    let status = api.get("drill").await.unwrap().status.unwrap();
+    for (type_, truth) in [("Complete", "False"), ("Failed", "True")] {
+        let said = conditions::get(&status.conditions, type_).unwrap();
+        assert_eq!(
+            (said.status.as_str(), said.reason.as_str()),
+            (truth, "NotSupported")
+        );
+        for part in [
+            "TestFailover dr-",
+            "not available in this version",
+            " since 2",
+            "Nothing was started",
+            "kubectl -n ",
+        ] {
+            assert!(said.message.contains(part), "{part}: {}", said.message);
+        }
+    }
+    let marks = world.marks();
+    world.sleep(600).await;
+    let writes = world.writes_since(marks);
+    let again = writes
+        .iter()
+        .filter(|w| w.to_string().contains("testfailover"));
+    assert_eq!(again.count(), 0);
 }

@@ -8,7 +8,7 @@ use farshore_api::meta::{annotations, managers};
 use farshore_api::protection_request::ProtectionPhase::{
     self, CreatingDRBD, Degraded, Failed, FailingOver, Pending, Protected, Syncing, Validating,
 };
-use farshore_api::{ProtectionRequest, names};
+use farshore_api::{DRBDVolume, ProtectionRequest, names};
 use farshore_core::conditions;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -199,6 +199,24 @@ async fn a_settled_world_is_not_written() {
             .collect::<Vec<_>>()
             .join("\n")
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drbd_volume_deleted_by_hand_is_made_again() {
+    let world = protected(2).await;
+    let api: Api<DRBDVolume> = world.on_hub();
+    let said = |v: DRBDVolume| {
+        let status = v.status.unwrap_or_default();
+        (v.metadata.uid.unwrap(), status.phase, status.sync_percent)
+    };
+    let before = api.list(&Default::default()).await.unwrap().items;
+    let name = before[0].name_any();
+    let old = said(before[0].clone());
+    api.delete(&name, &Default::default()).await.unwrap();
+    world.sleep(5).await;
+    let new = said(api.get(&name).await.unwrap());
+    assert_ne!(new.0, old.0);
+    assert_eq!((new.1, new.2), (old.1, old.2));
 }
 
 #[tokio::test(start_paused = true)]

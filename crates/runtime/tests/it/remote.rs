@@ -1,13 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farshore_api::ProtectionZone;
 use farshore_api::zone::{Distribution, SecretKeyRef, ZoneCluster};
 use farshore_apiserver::ApiServer;
 use farshore_core::Seen;
 use farshore_runtime::remote::{self, Clusters, LOOK_LIMIT, RemoteError};
 use farshore_runtime::{Connector, Process};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{ListParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
@@ -89,6 +90,58 @@ async fn a_client_comes_from_the_secret_of_the_day() {
             .unwrap();
         assert_eq!(server.request_log().since(mark)[0].user, user);
     }
+}
+
+/// A zone that knows `east` by the UID of its namespace kube-system.
+fn zone_that_knows(uid: &str) -> ProtectionZone {
+    serde_json::from_value(json!({
+        "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "ProtectionZone",
+        "metadata": {"name": "metro", "namespace": "default", "uid": "zone"},
+        "spec": {"clusters": [east()]},
+        "status": {"clusters": [{"name": "east", "clusterUID": uid}]},
+    }))
+    .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_handed_out_only_after_its_cluster_has_confirmed_who_it_is() {
+    let (hub, server) = (support::server(), support::server());
+    let process = hub_process(&hub, &server);
+    let system: Api<Namespace> = Api::all(support::client(&server));
+    let system = system.get("kube-system").await.unwrap();
+    let clusters = Clusters::new(&process, "default");
+    clusters.know(&zone_that_knows(&system.uid().unwrap()));
+    store(&process, &kubeconfig(&server.admin_token())).await;
+
+    // Silent, it may be any cluster: it can be asked, and nothing else.
+    server.set_down(true);
+    let refused = clusters.client(&east()).await.err().unwrap();
+    assert!(matches!(refused, RemoteError::Unconfirmed { .. }));
+    assert!(
+        refused
+            .to_string()
+            .contains("Secret default/east-kubeconfig")
+    );
+    assert!(clusters.client_to_ask(&east()).await.is_ok());
+    assert!(matches!(
+        clusters.client(&east()).await,
+        Err(RemoteError::Unconfirmed { .. })
+    ));
+
+    server.set_down(false);
+    clusters.client(&east()).await.unwrap();
+    // A cluster that confirmed before and is silent now is the same one.
+    server.set_down(true);
+    clusters.client(&east()).await.unwrap();
+    server.set_down(false);
+
+    let others = Clusters::new(&process, "default");
+    others.know(&zone_that_knows("another"));
+    assert!(matches!(
+        others.client(&east()).await,
+        Err(RemoteError::Invalid { .. })
+    ));
+    assert!(others.client_to_ask(&east()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

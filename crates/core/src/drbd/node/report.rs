@@ -170,7 +170,18 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
     let hold = plan.hold.as_ref();
     let reason = hold.map_or("Configuring", |h| h.reason);
     let message = failure(seen).or_else(|| hold.map(|h| h.message.clone()));
-    let told = message.clone().unwrap_or_default();
+    let told = message.clone().unwrap_or_else(|| {
+        let is = if deleting {
+            "are being taken down on"
+        } else {
+            "are being brought up on"
+        };
+        format!(
+            "The DRBD devices of {} {is} node {}",
+            label(&seen.resource),
+            node(seen)
+        )
+    });
     let generation = seen.resource.metadata.generation;
     let mut conditions = std::mem::take(&mut status.conditions);
     let mut set = |type_: &str, truth: Truth, reason: &str, message: String| {
@@ -216,7 +227,10 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
                 reason
             },
             if up == total && !waiting {
-                String::new()
+                format!(
+                    "The DRBD configuration on node {} is what spec asks for",
+                    node(seen)
+                )
             } else {
                 told.clone()
             },
@@ -225,7 +239,11 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
             condition::UP,
             Truth::from(all_up),
             if all_up { "Up" } else { reason },
-            if all_up { String::new() } else { told.clone() },
+            if all_up {
+                format!("The DRBD devices are up on node {}", node(seen))
+            } else {
+                told.clone()
+            },
         );
         let connected = all_up && status.connection_state == Some(ConnectionState::Connected);
         set(
@@ -246,7 +264,7 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
                 (false, false) => "NotUpToDate",
             },
             if current {
-                String::new()
+                format!("The data on node {} is UpToDate", node(seen))
             } else {
                 format!("The data on node {} is {disk}", node(seen))
             },
@@ -258,7 +276,9 @@ fn finish(seen: &Observed, plan: &Plan, status: &mut DRBDResourceStatus, now: Ti
             Truth::from(ready),
             if ready { "Provisioned" } else { "DeviceNotUp" },
             if ready {
-                String::new()
+                "The PVCs that the VM uses are there, backed by the DRBD devices".into()
+            } else if deleting {
+                "The PVCs that the VM uses go with the DRBD devices".into()
             } else {
                 "The PVCs that the VM uses follow when the DRBD devices are up".into()
             },
@@ -355,7 +375,10 @@ fn connection_reason(
 fn connection_message(seen: &Observed, status: &DRBDResourceStatus, connected: bool) -> String {
     let spec = &seen.resource.spec;
     match (&spec.peer, status.connection_state) {
-        _ if connected => String::new(),
+        (Some(peer), _) if connected => format!(
+            "Connected to node {} ({}) in cluster {}",
+            peer.node_name, peer.address, spec.peer_cluster
+        ),
         _ if spec.paused => "Replication is paused by spec.paused".into(),
         (Some(peer), Some(state)) => format!(
             "The connection to node {} ({}) in cluster {} is {state}",

@@ -108,6 +108,38 @@ fn looking_again_at_an_unchanged_world_changes_nothing() {
 }
 
 #[test]
+fn every_condition_says_something() {
+    for (name, seen) in cases() {
+        for condition in decide(&seen, now()).status.conditions {
+            let (type_, message) = (condition.type_, condition.message);
+            assert!(message.contains(' '), "{name}: {type_}: {message:?}");
+        }
+    }
+}
+
+/// Every write would wake everyone who watches.
+#[test]
+fn counters_are_not_part_of_the_sentences() {
+    for (name, seen) in cases() {
+        let said = |seen: &Observed| {
+            let conditions = decide(seen, now()).status.conditions;
+            conditions
+                .into_iter()
+                .map(|c| c.message)
+                .collect::<Vec<_>>()
+        };
+        let mut counted = seen.clone();
+        for state in counted.kernel.values_mut() {
+            if state.out_of_sync_bytes > 0 {
+                state.out_of_sync_bytes += 4096;
+            }
+            state.sync_percent = (state.sync_percent - 1).max(0);
+        }
+        assert_eq!(said(&seen), said(&counted), "{name}");
+    }
+}
+
+#[test]
 fn transitions_are_told_once() {
     let (mut seen, _) = settled(&base(), now());
     let heard = |seen: &Observed| {

@@ -142,7 +142,39 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
             hub.keep();
         }
     }
+    note_changes(&old, &mut hub.decision);
     hub.decision
+}
+
+/// Tells where the group runs and whether, once for each change.
+fn note_changes(old: &ProtectionGroupStatus, decision: &mut Decision) {
+    let new = &decision.status;
+    let mut notes = Vec::new();
+    if let Some(active) = &new.active_cluster
+        && old.active_cluster.as_ref() != Some(active)
+    {
+        let before = match &old.active_cluster {
+            Some(before) => format!(" instead of {before}"),
+            None => String::new(),
+        };
+        let message = format!("Cluster {active} is the active one of this group{before}");
+        notes.push(Note::normal("ActiveClusterChanged", message));
+    }
+    if let Some(state) = new.current_state
+        && old.current_state != Some(state)
+    {
+        let before = match old.current_state {
+            Some(before) => format!("{before} → "),
+            None => String::new(),
+        };
+        let on = match &new.active_cluster {
+            Some(active) => format!(" on cluster {active}"),
+            None => String::new(),
+        };
+        let message = format!("The VMs of this group: {before}{state}{on}");
+        notes.push(Note::normal("CurrentStateChanged", message));
+    }
+    decision.notes.append(&mut notes);
 }
 
 struct Hub<'a> {

@@ -151,10 +151,10 @@ impl Hub<'_> {
                     "the mirror of ProtectionGroup {} is not known to be in step",
                     self.name
                 ),
-                by: format!("cluster {cluster} does not answer ({why})"),
+                by: words::silent(cluster, why),
                 since: None,
                 next: "It is brought in step as soon as the cluster answers; the other cluster goes on",
-                command: format!("kubectl --context {cluster} get --raw /readyz"),
+                command: words::look_at_silent(cluster, why),
             };
             return self.wait(
                 (condition::SYNCED, Truth::Unknown, "ClusterUnreachable"),

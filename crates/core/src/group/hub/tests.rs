@@ -451,3 +451,46 @@ fn deletion_removes_mirrors_and_waits_for_locks_and_dark_clusters() {
     let seen = after(&seen, &decide(&seen, now()));
     assert_eq!(decide(&seen, now()).steps, [Step::RemoveFinalizer]);
 }
+
+#[test]
+fn a_change_of_state_or_of_the_active_cluster_is_told_once() {
+    let mut seen = observed();
+    let heard = |seen: &mut Observed| {
+        let decision = decide(seen, now());
+        seen.group.status = Some(decision.status);
+        let notes = decision.notes.into_iter();
+        notes.map(|n| (n.reason, n.message)).collect::<Vec<_>>()
+    };
+    let first = heard(&mut seen);
+    assert_eq!(first[0].0, "ActiveClusterChanged");
+    assert!(first[0].1.contains("Cluster east is the active one"));
+    assert_eq!(heard(&mut seen), [], "nothing changed");
+    for name in ["db01", "app01"] {
+        seen.requests
+            .retain(|r| r.metadata.name.as_deref() != Some(name));
+        seen.requests.push(request(name, "west", "Protected"));
+    }
+    let moved = heard(&mut seen);
+    assert!(
+        moved
+            .iter()
+            .any(|(reason, message)| reason == "ActiveClusterChanged"
+                && message
+                    .contains("Cluster west is the active one of this group instead of east")),
+        "{moved:?}"
+    );
+    assert_eq!(heard(&mut seen), [], "nothing changed");
+    let status = seen.group.status.as_mut().unwrap();
+    let is = status.current_state.unwrap();
+    let was = if is == CurrentState::Stopped {
+        CurrentState::Running
+    } else {
+        CurrentState::Stopped
+    };
+    status.current_state = Some(was);
+    let turned = heard(&mut seen);
+    assert_eq!(turned.len(), 1, "{turned:?}");
+    assert_eq!(turned[0].0, "CurrentStateChanged");
+    assert!(turned[0].1.contains(&format!("{was} → {is}")), "{turned:?}");
+    assert_eq!(heard(&mut seen), [], "nothing changed");
+}

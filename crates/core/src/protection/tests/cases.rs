@@ -714,6 +714,123 @@ fn a_dark_cluster_degrades_and_nothing_is_taken_for_gone() {
 }
 
 #[test]
+fn what_cannot_be_seen_is_not_called_created() {
+    for dark in [EAST, WEST] {
+        let mut world = World::new(observed());
+        world.settle();
+        assert_eq!(world.says("DRBDCreated").unwrap().0, "True");
+        let lit = world.seen.clone();
+        for round in 0..3 {
+            world.seen = world.look(&[dark]);
+            let wrote = world.reconcile();
+            assert_eq!(wrote, round == 0, "an unchanged darkness is told once");
+        }
+        let (status, reason, message) = world.says("DRBDCreated").unwrap();
+        assert_eq!(
+            (status.as_str(), reason.as_str()),
+            ("Unknown", "ClusterUnreachable")
+        );
+        assert!(
+            message.contains(&format!("cluster {dark} does not answer")),
+            "{message}"
+        );
+        let status = world.seen.request.status.take();
+        world.seen = lit;
+        world.seen.request.status = status;
+        world.settle();
+        assert_eq!(world.says("DRBDCreated").unwrap().0, "True");
+    }
+}
+
+#[test]
+fn a_cut_link_with_nothing_to_copy_says_why_it_is_not_called_100_percent() {
+    let mut world = World::new(observed());
+    world.settle();
+    let status = world.seen.request.status.clone().unwrap();
+    assert_eq!(status.sync_percent, Some(100));
+    world.link = false;
+    world.settle();
+    let status = world.seen.request.status.clone().unwrap();
+    assert_eq!(status.sync_percent, Some(99));
+    assert_eq!(status.volumes[0].out_of_sync_bytes, Some(0));
+    let (truth, _, message) = world.says("Synced").unwrap();
+    assert_eq!(truth, "False");
+    assert!(message.contains("no block was seen to differ"), "{message}");
+}
+
+#[test]
+fn the_event_of_a_flip_says_who_gives_way_to_whom() {
+    let mut world = World::new(observed());
+    world.settle();
+    stop_both(&mut world);
+    world.seen.request.spec.source_cluster = WEST.into();
+    let notes = decide(&world.seen, world.now).notes;
+    let told = notes.iter().find(|n| n.reason == "FailingOver").unwrap();
+    for part in [
+        "Protected → FailingOver",
+        "first DRBD on cluster east becomes Secondary",
+        "then it becomes Primary on cluster west",
+        "role epoch 2",
+    ] {
+        assert!(told.message.contains(part), "{part}: {}", told.message);
+    }
+}
+
+#[test]
+fn a_gone_standby_resource_is_not_called_created() {
+    let mut world = World::new(observed());
+    world.settle();
+    world.side(WEST).resource = Seen::Absent;
+    world.reconcile();
+    let (status, reason, _) = world.says("DRBDCreated").unwrap();
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "ResourceMissing")
+    );
+}
+
+#[test]
+fn a_drbd_volume_that_is_deleted_by_hand_is_made_again() {
+    for link in [true, false] {
+        let mut world = World::new(observed());
+        world.settle();
+        world.link = link;
+        world.settle();
+        let before = world.seen.drbd_volumes.clone();
+        let phase = world.phase();
+        world.seen.drbd_volumes.remove(0);
+        world.settle();
+        let kept = |all: &[farshore_api::DRBDVolume]| {
+            let mut all: Vec<_> = all
+                .iter()
+                .map(|v| {
+                    let status = v.status.clone().unwrap();
+                    (
+                        v.metadata.name.clone(),
+                        v.spec.clone(),
+                        status.phase,
+                        status.sync_percent,
+                    )
+                })
+                .collect();
+            all.sort_by(|a, b| a.0.cmp(&b.0));
+            all
+        };
+        assert_eq!(kept(&world.seen.drbd_volumes), kept(&before));
+        assert_eq!(world.phase(), phase);
+        assert!(!world.reconcile(), "and then nothing more is written");
+    }
+    // One that goes with its request stays away.
+    let mut world = World::new(observed());
+    world.settle();
+    world.delete();
+    world.seen.locked_by = Some("move".into());
+    world.seen.drbd_volumes.clear();
+    world.settle();
+    assert!(world.seen.drbd_volumes.is_empty());
+}
+
+#[test]
 fn unprotecting_gives_the_vm_back_as_it_was() {
     let mut world = World::new(observed());
     world.settle();
@@ -728,6 +845,33 @@ fn unprotecting_gives_the_vm_back_as_it_was() {
     assert_eq!(vm, machine());
     assert!(world.runs(EAST));
     assert!(world.seen.sides[WEST].vm.is_absent());
+}
+
+/// A group that is stopped has halted its VMs, and only the annotation knows how they ran.
+#[test]
+fn unprotecting_a_halted_vm_keeps_how_it_ran() {
+    let mut world = World::new(observed());
+    world.settle();
+    let Seen::Present(machine) = &mut world.side(EAST).vm else {
+        panic!("no VM")
+    };
+    let ran = vm::annotation(machine, "siterecovery.trilio.io/run-strategy").map(str::to_owned);
+    assert_eq!(ran, None, "it runs and remembers nothing");
+    vm::halt(machine);
+    let ran = vm::annotation(machine, "siterecovery.trilio.io/run-strategy").map(str::to_owned);
+    assert!(ran.is_some());
+    world.settle();
+    world.delete();
+    world.settle();
+    assert!(world.gone);
+    let left = world.seen.sides[EAST].vm.present().unwrap();
+    assert!(vm::is_halted(left) && disks::is_restored(left));
+    let kept = vm::annotation(left, "siterecovery.trilio.io/run-strategy").map(str::to_owned);
+    assert_eq!(kept, ran);
+    let mut again = left.clone();
+    vm::resume(&mut again);
+    again["metadata"]["resourceVersion"] = json!("1");
+    assert_eq!(again, self::machine());
 }
 
 #[test]

@@ -30,6 +30,30 @@ fn kinds(world: &World) -> Vec<String> {
 }
 
 #[test]
+fn a_request_that_is_made_again_under_its_name_runs_its_hooks_again() {
+    let jobs = |uid: &str| {
+        let mut world = World::new();
+        world.hooks(json!({
+            "preFailover": [{"name": "quiesce", "namespace": "ops", "jobTemplate": {"spec": {}}}],
+            "postFailover": [{"name": "dns", "namespace": "ops", "jobTemplate": {"spec": {}}}],
+        }));
+        // What a request of this name and with this UID has left behind.
+        for when in ["pre", "post"] {
+            let job = json!({"status": {"conditions": [{"type": "Complete", "status": "True"}]}});
+            world.seen.jobs.insert(
+                farshore_api::names::hook_job("shop-1", uid, when, 0),
+                Seen::Present(serde_json::from_value(job).unwrap()),
+            );
+        }
+        assert_eq!(world.run(), Completed);
+        let made = kinds(&world);
+        made.iter().filter(|step| step.starts_with("Job ")).count()
+    };
+    assert_eq!(jobs("uid-of-the-one-before"), 2);
+    assert_eq!(jobs(super::world::UID), 0, "its own are not run twice");
+}
+
+#[test]
 fn a_planned_failover_passes_its_states_in_order_and_writes_in_order() {
     let mut world = World::new();
     world.taint(&["drbd.linbit.com/lost-quorum"]);
