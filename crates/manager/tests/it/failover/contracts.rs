@@ -731,7 +731,9 @@ async fn a_request_that_cannot_be_right_fails_at_once() {
             .unwrap()
             .message
             .as_deref(),
-        Some("ProtectionGroup nope not found in namespace dr-m")
+        Some(
+            "ProtectionGroup nope not found in namespace dr-m. Nothing was changed. Create a new FailoverRequest whose spec.protectionGroupRef names one of: kubectl get protectiongroup -n dr-m"
+        )
     );
 }
 
