@@ -11,6 +11,7 @@ use farshore_lab::engine::Engine;
 use farshore_lab::lab::{Lab, LabOptions};
 use farshore_lab::{bench, control, demo, drbd, sim};
 use farshore_runtime::Clock;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Parser)]
@@ -100,10 +101,11 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Up(place) => up(place).await,
         Command::Demo(place) => {
             let begun = tokio::time::Instant::now();
-            let lab = start(&place).await?;
+            let mut interrupts = Interrupts::listen()?;
+            let lab = start(&place, &mut interrupts).await?;
             let told = tokio::select! {
                 biased;
-                () = interrupted() => Err(anyhow::anyhow!("interrupted")),
+                () = interrupts.any() => Err(anyhow::anyhow!("interrupted")),
                 told = demo::run(&lab, &place.dir, begun) => told,
             };
             end(&place, &lab);
@@ -126,26 +128,26 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
 
 async fn up(place: Place) -> anyhow::Result<ExitCode> {
     let begun = tokio::time::Instant::now();
-    let lab = start(&place).await?;
-    println!("lab is ready ({:.2} s)", begun.elapsed().as_secs_f64());
-    println!(
-        "  export KUBECONFIG={}",
+    let mut interrupts = Interrupts::listen()?;
+    let lab = start(&place, &mut interrupts).await?;
+    say(&format!(
+        "lab is ready ({:.2} s)\n  export KUBECONFIG={}\n  kubectl --context hub get pz,pr,pg,fr,rgs -A",
+        begun.elapsed().as_secs_f64(),
         place.dir.join("kubeconfig").display()
-    );
-    println!("  kubectl --context hub get pz,pr,pg,fr,rgs -A");
-    interrupted().await;
-    farewell("stopping");
+    ));
+    interrupts.any().await;
+    say("stopping");
     end(&place, &lab);
-    farewell("stopped; nothing of this lab is left");
+    say("stopped; nothing of this lab is left");
     Ok(ExitCode::SUCCESS)
 }
 
-/// A last word; whoever read the first ones may have gone by now.
-fn farewell(word: &str) {
-    let _ = writeln!(std::io::stdout(), "{word}");
+/// Tells whoever listens; one who has gone is no reason to fail.
+fn say(words: &str) {
+    let _ = writeln!(std::io::stdout(), "{words}");
 }
 
-async fn start(place: &Place) -> anyhow::Result<Arc<Lab>> {
+async fn start(place: &Place, interrupts: &mut Interrupts) -> anyhow::Result<Arc<Lab>> {
     if control::answers(&place.dir).await {
         anyhow::bail!(
             "a lab runs in {} already; stop it, or choose another folder with --dir",
@@ -167,7 +169,7 @@ async fn start(place: &Place) -> anyhow::Result<Arc<Lab>> {
     };
     let started = tokio::select! {
         biased;
-        () = interrupted() => Err(anyhow::anyhow!("interrupted")),
+        () = interrupts.any() => Err(anyhow::anyhow!("interrupted")),
         started = Lab::start(options, shutdown.clone()) => started.context("the lab could not start"),
     };
     let lab = match started {
@@ -206,16 +208,27 @@ fn clean(place: &Place) {
     let _ = std::fs::remove_dir(&place.dir);
 }
 
-/// Resolves on SIGINT or SIGTERM.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        let _ = tokio::signal::ctrl_c().await;
-        return;
-    };
-    tokio::select! {
-        biased;
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
+/// SIGINT and SIGTERM, listened to from the beginning: one that comes between two waits is not lost.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("listening to signals");
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    /// Resolves when one of them has come.
+    async fn any(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
