@@ -1,6 +1,6 @@
 //! `farshore up` from outside, above all with the engine `kube`: real API servers as child processes.
 //!
-//! Where KUBEBUILDER_ASSETS is not set there are no real ones to start; `.ci/run` sets it.
+//! Where KUBEBUILDER_ASSETS is not set there are no real ones to start.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
