@@ -44,6 +44,13 @@ pub struct Trouble {
     pub look_at: Option<String>,
 }
 
+/// What becomes of a pair whose source is gone: nobody may make it anew, since the data of a new one
+/// would be taken for the newest.
+const SOURCE_GONE: &str = "The group does not fail over, and the source is never made anew, because its data would be taken for new. Delete this ProtectionRequest, which gives the VM its disks back, and create it again";
+/// What becomes of a pair whose standby is gone.
+const STANDBY_GONE: &str =
+    "The group does not fail over until it is made anew and every block is copied again";
+
 impl Trouble {
     fn new(reason: &'static str, by: String) -> Self {
         Self {
@@ -143,9 +150,19 @@ fn trouble(
             let by = words::silent(cluster, why);
             return Some(Trouble::new(condition::CLUSTER_UNREACHABLE, by));
         }
+    }
+    // What is gone cannot be looked at; the other side can.
+    for (cluster, side, other, next) in [
+        (source, s, target, SOURCE_GONE),
+        (target, t, source, STANDBY_GONE),
+    ] {
         if side.resource.is_absent() {
-            let by = format!("the DRBDResource of cluster {cluster} is gone");
-            return Some(Trouble::new("ResourceMissing", by));
+            return Some(Trouble {
+                reason: "ResourceMissing",
+                by: format!("the DRBDResource of cluster {cluster} is gone"),
+                next: Some(next),
+                look_at: Some(other.into()),
+            });
         }
     }
     let name = |side: &Side| {
@@ -220,8 +237,8 @@ fn leaving((source, s): (&str, &Side), (target, t): (&str, &Side)) -> Option<Tro
             next: Some(next),
             look_at: Some(cluster.into()),
         };
-        if let Some(since) = &resource.metadata.deletion_timestamp {
-            let by = format!("{title} is being deleted since {}", words::moment(since.0));
+        if resource.metadata.deletion_timestamp.is_some() {
+            let by = format!("{title} is being deleted");
             let next = if is_source {
                 "The group does not fail over; the deletion ends when the VM has stopped, and the source is never made anew, because its data would be taken for new. Delete this ProtectionRequest, which gives the VM its disks back, and create it again"
             } else {

@@ -790,6 +790,25 @@ fn a_gone_standby_resource_is_not_called_created() {
 }
 
 #[test]
+fn a_gone_source_resource_is_told_with_the_way_out() {
+    let mut world = World::new(observed());
+    world.settle();
+    world.side(EAST).resource = Seen::Absent;
+    world.reconcile();
+    let (status, reason, message) = world.says("Protected").unwrap();
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("False", "ResourceMissing")
+    );
+    assert!(
+        message.contains("Delete this ProtectionRequest")
+            && message.contains("--context west")
+            && !message.contains("goes on by itself"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_drbd_volume_that_is_deleted_by_hand_is_made_again() {
     for link in [true, false] {
         let mut world = World::new(observed());
