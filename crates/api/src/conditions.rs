@@ -59,6 +59,8 @@ pub mod request {
     pub const PORTS_EXHAUSTED: &str = "PortsExhausted";
     pub const NODE_NOT_READY: &str = "NodeNotReady";
     pub const PEER_DISCONNECTED: &str = "PeerDisconnected";
+    /// The DRBDResource of a cluster is gone although it should be there.
+    pub const RESOURCE_MISSING: &str = "ResourceMissing";
     pub const INITIAL_SYNC: &str = "InitialSync";
     pub const RESYNCING: &str = "Resyncing";
     pub const SPLIT_BRAIN_DETECTED: &str = "SplitBrainDetected";
@@ -121,6 +123,8 @@ pub mod failover {
     pub const MIRROR_NOT_READY: &str = "MirrorNotReady";
     /// A member has no VirtualMachine, or no bound DRBDResource, on the target.
     pub const STANDBY_NOT_READY: &str = "StandbyNotReady";
+    /// A member's DRBDResource on the target is gone after the roles changed: it cannot start there.
+    pub const RESOURCE_MISSING: &str = "ResourceMissing";
     /// Another request took the lock after it had expired.
     pub const LOCK_LOST: &str = "LockLost";
     /// The request was deleted while it ran.

@@ -186,7 +186,7 @@ pub struct ProtectionGroupStatus {
     /// Name of the ReplicationGroupStatus (hub only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication_status_ref: Option<String>,
-    /// Name of the last FailoverRequest that ended (hub only).
+    /// Name of the last FailoverRequest that ended after it had begun to move the group (hub only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failover: Option<String>,
     /// Conditions: Synced, MembersProtected, Ready, FailoverInProgress.

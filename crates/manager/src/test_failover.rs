@@ -39,7 +39,7 @@ impl Reconciler<TestFailover> for TestFailovers {
                 "TestFailover {namespace}/{name} of ProtectionGroup {namespace}/{group} is not carried out"
             ),
             by: "test failover is not available in this version of Site Recovery".into(),
-            since: object.metadata.creation_timestamp.as_ref().map(|t| t.0),
+            since: None,
             next: "Nothing was started, copied or changed for it, and nothing will be; create it anew when a version that can do it is installed",
             command: format!(
                 "Delete this object with: kubectl -n {namespace} delete testfailover {name}"

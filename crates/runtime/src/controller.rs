@@ -92,10 +92,20 @@ impl From<kube::Error> for ReconcileError {
     fn from(error: kube::Error) -> Self {
         let conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
         Self {
-            sentence: error.to_string(),
+            sentence: in_words(&error),
             conflict,
             source: Some(Box::new(error)),
         }
+    }
+}
+
+/// What a request failed with, for a person: the API server's own sentence, where it gave one.
+pub fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => {
+            format!("{} ({} {})", status.message, status.code, status.reason)
+        }
+        error => error.to_string(),
     }
 }
 
@@ -259,6 +269,21 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_api_server_refused_is_told_in_its_own_words() {
+        let status: Box<kube::core::Status> = serde_json::from_value(serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 409,
+            "reason": "AlreadyExists", "message": "persistentvolumeclaims \"db01-drbd\" already exists",
+        }))
+        .unwrap();
+        let error = ReconcileError::from(kube::Error::Api(status));
+        assert!(error.is_conflict());
+        assert_eq!(
+            error.to_string(),
+            "persistentvolumeclaims \"db01-drbd\" already exists (409 AlreadyExists)"
+        );
+    }
 
     #[test]
     fn pauses_double_up_to_a_minute() {

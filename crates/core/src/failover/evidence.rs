@@ -134,9 +134,13 @@ fn both_sides(seen: &Scene, vm: &VmRef) -> String {
             Seen::Unknown(why) => format!("not known ({why})"),
             Seen::Present(resource) => {
                 let status = resource.status.clone().unwrap_or_default();
+                let leaving = match &resource.metadata.deletion_timestamp {
+                    Some(since) => format!(", being deleted since {}", words::moment(since.0)),
+                    None => String::new(),
+                };
                 let or = |word: Option<&'static str>| word.unwrap_or("not reported");
                 format!(
-                    "{}, disk {}, connection {}",
+                    "{}, disk {}, connection {}{leaving}",
                     status.role.map_or("no role", Role::as_str),
                     or(status.disk_state.map(DiskState::as_str)),
                     or(status.connection_state.map(ConnectionState::as_str))
@@ -240,8 +244,21 @@ pub fn mirror_gap(seen: &Scene, side: &Side) -> Option<String> {
         .map(|m| &m.vm)
         .filter(|vm| !named.contains(vm))
         .collect();
+    if lacking.is_empty() {
+        return None;
+    }
     let names = words::list_by(&lacking, |vm| vm.to_string());
-    (!lacking.is_empty()).then(|| format!("{title} does not name VM {names}"))
+    let left = |vm: &&VmRef| seen.cast.iter().any(|m| m.vm == **vm && !m.in_group);
+    let left: Vec<&VmRef> = lacking.iter().copied().filter(left).collect();
+    let advice = if left.is_empty() {
+        String::new()
+    } else {
+        format!(
+            " (VM {} was taken out of the group meanwhile: put it back into spec.members of the group, or start it by hand where it shall run)",
+            words::list_by(&left, |vm| vm.to_string())
+        )
+    };
+    Some(format!("{title} does not name VM {names}{advice}"))
 }
 
 /// What a mirror says that is not what is waited for.

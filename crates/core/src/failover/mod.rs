@@ -25,6 +25,9 @@
 //!   request to the same target continues. One exception: when the budget ends in `PromotingTarget`,
 //!   the disks of the target do not let it be promoted, and it was seen that nothing was promoted or
 //!   started there ([`stages::may_return`]), the roles go back and `RollingBack` starts the source.
+//! - A target whose DRBDResource was seen gone after the flip is not waited for: the roles go back at
+//!   once where nothing was started and the source holds everything ([`stages::may_return_without`]),
+//!   else it ends and names the way out.
 //!
 //! Four rules keep this true whatever dies on the way:
 //!
@@ -107,6 +110,10 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
     let mut steps: Vec<Step> = lock::renew_if_due(seen, &standing, now)
         .into_iter()
         .collect();
+    // Somebody may have taken it off by hand; without it a deletion would leave the lock behind.
+    if !seen.has_finalizer() && seen.request.metadata.deletion_timestamp.is_none() {
+        steps.push(Step::AddFinalizer);
+    }
     let (of_this_state, again) = walk(seen, &mut journal, stored, now);
     steps.extend(of_this_state);
     vms::refresh(seen, &mut journal, now);

@@ -248,7 +248,11 @@ fn standby_ready(seen: &Scene) -> Option<Obstacle> {
         }
         let node = match seen.target.resource(vm) {
             Seen::Present(resource) => resource.spec.node_name.as_deref(),
-            Seen::Absent | Seen::Unknown(_) => None,
+            Seen::Absent => {
+                bad.push(format!("DRBDResource of VM {vm} does not exist"));
+                continue;
+            }
+            Seen::Unknown(_) => None,
         };
         let Some(node) = node else {
             bad.push(format!("DRBDResource of VM {vm} is not bound to a node"));

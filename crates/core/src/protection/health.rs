@@ -39,14 +39,28 @@ pub struct Trouble {
     /// A clause that names the object and its state.
     pub by: String,
     /// What happens next, where it is not that replication goes on by itself.
-    pub next: Option<&'static str>,
+    pub next: Option<String>,
     /// The cluster whose DRBDResource is to be looked at; the source's when absent.
     pub look_at: Option<String>,
 }
 
 /// What becomes of a pair whose source is gone: nobody may make it anew, since the data of a new one
-/// would be taken for the newest.
-const SOURCE_GONE: &str = "The group does not fail over, and the source is never made anew, because its data would be taken for new. Delete this ProtectionRequest, which gives the VM its disks back, and create it again";
+/// would be taken for the newest. A copy that holds everything can take its place.
+fn source_gone(target: &str, t: &Side) -> String {
+    let status = t.resource.present().and_then(|r| r.status.as_ref());
+    let whole = status
+        .is_some_and(|s| s.disk_state == Some(DiskState::UpToDate) && s.split_brain != Some(true));
+    let there = if whole {
+        format!(
+            "Set spec.sourceCluster of this ProtectionRequest to {target}, whose disks are UpToDate, and the VM goes on there and is copied anew; or delete"
+        )
+    } else {
+        "Delete".into()
+    };
+    format!(
+        "The group does not fail over, and the source is never made anew, because its data would be taken for new. {there} this ProtectionRequest, which gives the VM its disks back, and create it again"
+    )
+}
 /// What becomes of a pair whose standby is gone.
 const STANDBY_GONE: &str =
     "The group does not fail over until it is made anew and every block is copied again";
@@ -153,12 +167,12 @@ fn trouble(
     }
     // What is gone cannot be looked at; the other side can.
     for (cluster, side, other, next) in [
-        (source, s, target, SOURCE_GONE),
-        (target, t, source, STANDBY_GONE),
+        (source, s, target, source_gone(target, t)),
+        (target, t, source, STANDBY_GONE.into()),
     ] {
         if side.resource.is_absent() {
             return Some(Trouble {
-                reason: "ResourceMissing",
+                reason: condition::RESOURCE_MISSING,
                 by: format!("the DRBDResource of cluster {cluster} is gone"),
                 next: Some(next),
                 look_at: Some(other.into()),
@@ -231,10 +245,10 @@ fn leaving((source, s): (&str, &Side), (target, t): (&str, &Side)) -> Option<Tro
             resource.metadata.namespace.as_deref().unwrap_or_default(),
             resource.metadata.name.as_deref().unwrap_or_default()
         );
-        let told = |reason, by, next| Trouble {
+        let told = |reason, by, next: &str| Trouble {
             reason,
             by,
-            next: Some(next),
+            next: Some(next.into()),
             look_at: Some(cluster.into()),
         };
         if resource.metadata.deletion_timestamp.is_some() {

@@ -67,7 +67,7 @@ pub(crate) fn new(
         });
     }
     let policy = scene.policy?;
-    let primary = is_source && roles::may_promote(epoch, &scene.t.resource);
+    let primary = is_source && roles::may_promote(epoch, scene.t);
     let placement = scene
         .seen
         .request
@@ -125,7 +125,7 @@ pub(crate) enum Which {
 /// The changes of both DRBDResources that are due: roles, the peer's address, what the policy and the
 /// request say. A side that is not known or not there is left alone.
 pub(crate) fn changes(scene: &Scene, epoch: i64) -> Vec<Step> {
-    let roles = roles::wanted(epoch, &scene.t.resource);
+    let roles = roles::wanted(epoch, scene.t);
     let mut steps = Vec::new();
     // The side that gives way comes first.
     for (cluster, side, peer, role) in [

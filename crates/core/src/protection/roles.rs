@@ -2,10 +2,14 @@
 //! Secondary at a new epoch; only when it was seen Secondary at that epoch is the other side asked
 //! to be Primary. A node agent refuses an epoch older than the one it has carried out, so a late
 //! writer cannot bring back an old role.
+//!
+//! A side whose DRBDResource was seen gone, and whose VM was seen not to run, has given way too: the
+//! agent lets go of the object only after it has taken DRBD down. Nobody would ever confirm for it.
 
 use farshore_api::DRBDResource;
 use farshore_api::drbd::Role;
 
+use super::Side;
 use crate::Seen;
 
 /// The roles that the two sides shall be asked for now. `None` leaves a side's role as it is.
@@ -21,7 +25,7 @@ pub struct Roles {
 pub const FIRST_EPOCH: i64 = 1;
 
 /// What to ask of both sides at `epoch`.
-pub fn wanted(epoch: i64, target: &Seen<DRBDResource>) -> Roles {
+pub fn wanted(epoch: i64, target: &Side) -> Roles {
     Roles {
         source: may_promote(epoch, target).then_some(Role::Primary),
         target: Some(Role::Secondary),
@@ -29,14 +33,15 @@ pub fn wanted(epoch: i64, target: &Seen<DRBDResource>) -> Roles {
 }
 
 /// Whether the source may be Primary: the target is asked to be Secondary at this epoch and was seen
-/// to be. In the first epoch no role precedes, so the target need not have been seen yet.
-pub fn may_promote(epoch: i64, target: &Seen<DRBDResource>) -> bool {
-    match target {
+/// to be, or there is nothing left that could be Primary. In the first epoch no role precedes, so the
+/// target need not have been seen yet.
+pub fn may_promote(epoch: i64, target: &Side) -> bool {
+    match &target.resource {
         Seen::Present(target) => {
             let asked = target.spec.role == Role::Secondary && target.spec.role_epoch == epoch;
             asked && (epoch == FIRST_EPOCH || has(target, Role::Secondary, epoch))
         }
-        Seen::Absent => epoch == FIRST_EPOCH,
+        Seen::Absent => epoch == FIRST_EPOCH || target.vmi.is_absent(),
         Seen::Unknown(_) => false,
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn created(scene: &Scene, decision: &mut Decision) {
     let (truth, reason, text) = match (gone, silent) {
         (Some((cluster, _)), _) => (
             Truth::False,
-            "ResourceMissing",
+            condition::RESOURCE_MISSING,
             format!("{name} is gone from cluster {cluster}"),
         ),
         (None, Some((cluster, _))) => (
@@ -296,7 +296,8 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, epoch: i64) {
         }
         return in_sync(scene, decision);
     };
-    if failing_over {
+    // A side that is gone does not become Primary, however long it is waited for.
+    if failing_over && !scene.s.resource.is_absent() {
         return tell_flip(scene, decision, epoch);
     }
     if let Some(added) = unreplicated(scene, decision) {
@@ -316,7 +317,7 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, epoch: i64) {
     } else {
         (
             trouble.reason,
-            trouble.next.unwrap_or(
+            trouble.next.as_deref().unwrap_or(
                 "Replication goes on by itself, and copies what differs, when that is over",
             ),
         )
@@ -340,7 +341,7 @@ fn tell_flip(scene: &Scene, decision: &mut Decision, epoch: i64) {
     let all = &decision.status.conditions;
     let began = super::since(all, condition::PROTECTED, Truth::False, scene.now);
     let brisk = scene.now.duration_since(began) < BRISK;
-    let gave_way = roles::may_promote(epoch, &scene.t.resource);
+    let gave_way = roles::may_promote(epoch, scene.t);
     let silent = [(target, scene.t), (source, scene.s)]
         .into_iter()
         .find_map(|(cluster, side)| Some((cluster, side.resource.unknown()?)));
@@ -353,6 +354,12 @@ fn tell_flip(scene: &Scene, decision: &mut Decision, epoch: i64) {
         None if gave_way => (
             "FailingOver",
             format!("cluster {source} is not Primary at role epoch {epoch} yet"),
+        ),
+        None if scene.t.resource.is_absent() => (
+            "FailingOver",
+            format!(
+                "the DRBDResource of cluster {target} is gone, and the VM is not seen stopped there"
+            ),
         ),
         None => (
             "FailingOver",

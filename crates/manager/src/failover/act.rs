@@ -7,6 +7,7 @@ use farshore_api::meta::{finalizers, labels, managers};
 use farshore_api::{FailoverRequest, ProtectionGroup, ProtectionRequest};
 use farshore_core::failover::{Observed, Step};
 use farshore_runtime::apply;
+use farshore_runtime::controller::in_words;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -216,6 +217,10 @@ fn done<T>(result: kube::Result<T>, doing: impl FnOnce() -> String) -> Result<()
     match result {
         Ok(_) => Ok(()),
         Err(error) if is_conflict(&error) => Err(Stopped::Changed),
-        Err(error) => Err(Stopped::Refused(format!("{}: {error}", doing()))),
+        Err(error) => Err(Stopped::Refused(format!(
+            "{}: {}",
+            doing(),
+            in_words(&error)
+        ))),
     }
 }

@@ -62,7 +62,10 @@ impl Reconciler<DRBDResource> for Placement {
         for note in &decision.notes {
             self.recorder.publish(&seen.resource, note).await;
         }
-        if let Err(error) = &acted {
+        // A conflict is tried again at once, and harms nothing.
+        if let Err(error) = &acted
+            && !error.is_conflict()
+        {
             self.recorder
                 .publish(
                     &seen.resource,

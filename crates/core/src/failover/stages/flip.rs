@@ -7,14 +7,15 @@ use farshore_api::failover_request::FailoverState as State;
 use farshore_api::protection_group::DesiredState;
 
 use super::{
-    Next, Stage, budget_sentence, may_return, mirror_command, over_budget, passed_hooks, tell,
-    wanted,
+    Next, Stage, budget_sentence, may_return, may_return_without, mirror_command, over_budget,
+    passed_hooks, tell, wanted,
 };
 use crate::conditions::Truth;
 use crate::failover::evidence::{all_primary, group_reports, source_stopped};
 use crate::failover::hooks::{self, Progress, When};
 use crate::failover::journal::{Cause, Journal};
 use crate::failover::preflight::Obstacle;
+use crate::failover::scene::{Member, Scene};
 use crate::failover::step::Step;
 use crate::words::{self, moment};
 
@@ -84,6 +85,9 @@ pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
         _ => CONTINUED,
     };
     journal.fact(reason::ROLES_FLIPPED, Truth::True, how, &sentence);
+    if let Some(lost) = lost_on_target(seen) {
+        return without_resource(stage, &lost);
+    }
     match all_primary(seen, &seen.target) {
         Ok(()) => Next::Enter(
             State::StartingOnTarget,
@@ -133,6 +137,9 @@ pub(super) fn starting_on_target(stage: &Stage, journal: &mut Journal) -> Next {
         }
         return Next::Enter(State::RunningPostHooks, because);
     };
+    if let Some(lost) = lost_on_target(seen) {
+        return without_resource(stage, &lost);
+    }
     // DRBD must be Primary at the moment of the start, not only when the state was entered.
     if let Err(fact) = all_primary(seen, &seen.target) {
         let command = stage.command(&seen.target.cluster, "get drbdresource -A");
@@ -215,6 +222,42 @@ pub(super) fn running_post_hooks(stage: &Stage, journal: &mut Journal) -> Next {
     );
     Next::Fail {
         cause: Cause::new(reason::HOOK_FAILED, message),
+        rolled_back: Some(false),
+        resumable: Some(false),
+    }
+}
+
+/// The VMs whose DRBDResource on the target was seen gone, with their ProtectionRequests.
+fn lost_on_target<'a>(seen: &'a Scene) -> Option<Vec<&'a Member<'a>>> {
+    let gone = |m: &&Member| seen.target.resource(&m.vm).is_absent();
+    let lost: Vec<_> = seen.cast.iter().filter(gone).collect();
+    (!lost.is_empty()).then_some(lost)
+}
+
+/// A VM cannot start where its DRBDResource is gone, and nobody makes it anew: its data would be taken
+/// for new. To wait would only keep the VMs down, so the roles go back, or it ends here and says how
+/// a person goes on.
+fn without_resource(stage: &Stage, lost: &[&Member]) -> Next {
+    let seen = stage.seen;
+    let (source, target) = (&seen.source.cluster, &seen.target.cluster);
+    let vms = words::list_by(lost, |m| m.vm.to_string());
+    let why = format!("The DRBDResource of VM {vms} on cluster {target} is gone.");
+    let returns = stage.state == State::PromotingTarget && may_return_without(stage).is_ok();
+    if returns {
+        let why = format!(
+            "{why} Nothing was started on cluster {target}, so the roles go back to cluster {source}, whose disks hold everything."
+        );
+        return Next::RollBack(Cause::new(reason::RESOURCE_MISSING, why));
+    }
+    let requests = words::list_by(lost, |m| {
+        let name = m.request.and_then(|r| r.metadata.name.clone());
+        name.unwrap_or_else(|| format!("of VM {}", m.vm))
+    });
+    let message = format!(
+        "{why} No FailoverRequest makes it anew, because its data would be taken for new; the other members go on. To run the VM from its disks on cluster {source}, if they hold what you need, set spec.sourceCluster to {source} in ProtectionRequest {requests} and in those of the other members; or delete that ProtectionRequest, which gives the VM its own disks back on cluster {target}. Look with: kubectl --context {source} get drbdresource -A"
+    );
+    Next::Fail {
+        cause: Cause::new(reason::RESOURCE_MISSING, message),
         rolled_back: Some(false),
         resumable: Some(false),
     }

@@ -359,6 +359,37 @@ pub fn may_return(stage: &Stage) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the roles may go back because a DRBDResource of the target is gone; Err says why not. Nothing
+/// ran on the target, and each disk of the source holds everything: its other side is gone or was
+/// never Primary, or the two were seen equal and connected.
+pub fn may_return_without(stage: &Stage) -> Result<(), String> {
+    let seen = stage.seen;
+    let (source, target) = (&seen.source, &seen.target);
+    if !stage.flipped_all {
+        return Err("roles were there before this request".into());
+    }
+    match &target.mirror {
+        Seen::Present(m) if reports(m, DesiredState::Stopped, CurrentState::Stopped) => {}
+        _ => return Err(mirror_says(seen, target, "stopped")),
+    }
+    for Member { vm, .. } in &seen.cast {
+        let untouched =
+            target.resource(vm).is_absent() || may_have_been_primary(target, vm).is_none();
+        let whole = if untouched {
+            is_up_to_date(source, vm)
+        } else {
+            out_of_sync(source, vm).is_none()
+        };
+        if !whole {
+            return Err(format!(
+                "VM {vm} is not seen to have everything on cluster {}",
+                source.cluster
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether any member's role may be on the target: a point that no failover returns from.
 pub fn may_have_flipped(seen: &Scene, state: State) -> bool {
     let cast = &seen.cast;

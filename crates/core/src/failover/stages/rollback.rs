@@ -152,6 +152,7 @@ fn known_reason(read: &str) -> &'static str {
         reason::CONFLICTING_GROUPS,
         reason::HOOK_FAILED,
         reason::MEMBERS_NOT_PROTECTED,
+        reason::RESOURCE_MISSING,
     ];
     all.into_iter()
         .find(|r| *r == read)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use farshore_api::conditions::{group as condition, request};
+use farshore_api::failover_request::{FailoverRequestStatus, FailoverState};
 use farshore_api::names;
 use farshore_api::protection_group::{CurrentState, GroupClusterStatus};
 use farshore_api::protection_request::ProtectionPhase;
@@ -52,8 +53,22 @@ impl Hub<'_> {
             .replication
             .as_ref()
             .and_then(|r| r.status.as_ref()?.rpo_status);
+        // One that found the group where it should be, or was not let in, moved nothing.
+        let began = |s: &FailoverRequestStatus| {
+            let mut steps = s.steps.iter();
+            steps.any(|step| {
+                !matches!(
+                    step.name,
+                    FailoverState::Pending
+                        | FailoverState::Validating
+                        | FailoverState::Blocked
+                        | FailoverState::Failed
+                )
+            })
+        };
         let ended = self.seen.failovers.iter().filter_map(|f| {
-            let at = f.status.as_ref()?.completion_time.as_ref()?.0;
+            let status = f.status.as_ref().filter(|s| began(s))?;
+            let at = status.completion_time.as_ref()?.0;
             Some((at, f.metadata.name.clone()?))
         });
         if let Some((_, last)) = ended.max() {

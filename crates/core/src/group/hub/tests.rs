@@ -494,3 +494,41 @@ fn a_change_of_state_or_of_the_active_cluster_is_told_once() {
     assert!(turned[0].1.contains(&format!("{was} → {is}")), "{turned:?}");
     assert_eq!(heard(&mut seen), [], "nothing changed");
 }
+
+#[test]
+fn the_last_failover_is_one_that_moved_something() {
+    let ended = |name: &str, at: &str, passed: &[&str]| -> FailoverRequest {
+        let steps: Vec<Value> = passed
+            .iter()
+            .map(|step| json!({"name": step, "state": "Done", "startTime": at}))
+            .collect();
+        from_json(json!({
+            "apiVersion": "siterecovery.trilio.io/v1alpha1", "kind": "FailoverRequest",
+            "metadata": {"name": name, "namespace": "dr-metro1", "uid": name},
+            "spec": {"protectionGroupRef": {"name": "shop"}, "targetCluster": "west", "failoverType": "planned"},
+            "status": {"state": "Failed", "completionTime": at, "steps": steps},
+        }))
+    };
+    let mut seen = observed();
+    seen.failovers = vec![
+        ended(
+            "moved",
+            "2026-01-01T00:00:00Z",
+            &[
+                "Pending",
+                "Validating",
+                "StoppingOnSource",
+                "RollingBack",
+                "Failed",
+            ],
+        ),
+        ended(
+            "was-there",
+            "2026-01-01T01:00:00Z",
+            &["Pending", "Validating", "Failed"],
+        ),
+        ended("overtaken", "2026-01-01T02:00:00Z", &["Pending", "Failed"]),
+    ];
+    let decision = decide(&seen, now());
+    assert_eq!(decision.status.last_failover.as_deref(), Some("moved"));
+}

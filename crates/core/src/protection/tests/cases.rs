@@ -436,6 +436,60 @@ fn the_conditions_of_a_request_that_goes_stay_current() {
     insta::assert_snapshot!("unprotecting_step_by_step", told.join("\n"));
 }
 
+/// The side that gives way was deleted by hand while the roles moved: there is nothing left that could
+/// be Primary, so the VM goes on where it shall run, and the copy is made anew.
+#[test]
+fn a_flip_whose_old_side_is_gone_goes_on_and_makes_it_anew() {
+    let mut world = World::new(observed());
+    world.settle();
+    stop_both(&mut world);
+    world.side(EAST).resource = Seen::Absent;
+    world.seen.request.spec.source_cluster = WEST.into();
+    // Not while the VM is not seen stopped there.
+    for vmi in [Seen::Present(json!({})), Seen::Unknown("timeout".into())] {
+        world.side(EAST).vmi = vmi;
+        for _ in 0..6 {
+            world.reconcile();
+            world.agent(WEST);
+        }
+        assert_ne!(world.role(WEST), Some(Role::Primary));
+        let (_, _, message) = world.says("Protected").unwrap();
+        assert!(message.contains("cluster east"), "{message}");
+    }
+    world.side(EAST).vmi = Seen::Absent;
+    world.settle();
+    assert_eq!(world.role(WEST), Some(Role::Primary));
+    assert_eq!(world.role(EAST), Some(Role::Secondary));
+    assert_eq!(world.phase(), Some(ProtectionPhase::Protected));
+}
+
+/// The side that shall run the VM was deleted by hand while the roles moved: it is not waited for, and
+/// the words lead back to the copy.
+#[test]
+fn a_flip_whose_new_side_is_gone_says_how_to_go_on() {
+    let mut world = World::new(observed());
+    world.settle();
+    stop_both(&mut world);
+    world.seen.request.spec.source_cluster = WEST.into();
+    world.reconcile();
+    world.side(WEST).resource = Seen::Absent;
+    for _ in 0..4 {
+        world.reconcile();
+        world.agent(EAST);
+    }
+    assert_eq!(world.phase(), Some(ProtectionPhase::Degraded));
+    let (_, reason, message) = world.says("Protected").unwrap();
+    assert_eq!(reason, "ResourceMissing");
+    assert!(
+        message.contains("Set spec.sourceCluster of this ProtectionRequest to east"),
+        "{message}"
+    );
+    world.seen.request.spec.source_cluster = EAST.into();
+    world.settle();
+    assert_eq!(world.role(EAST), Some(Role::Primary));
+    assert_eq!(world.phase(), Some(ProtectionPhase::Protected));
+}
+
 #[test]
 fn a_failed_request_is_validated_again_when_the_world_changes() {
     let mut world = World::new(observed());
@@ -801,7 +855,7 @@ fn a_gone_source_resource_is_told_with_the_way_out() {
         ("False", "ResourceMissing")
     );
     assert!(
-        message.contains("Delete this ProtectionRequest")
+        message.contains("delete this ProtectionRequest")
             && message.contains("--context west")
             && !message.contains("goes on by itself"),
         "{message}"

@@ -3,6 +3,7 @@
 
 use farshore_api::drbd::Role;
 use farshore_api::protection_request::{ProtectionPhase, SyncMode};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
 use super::cases::{agrees, stop_both};
@@ -19,6 +20,8 @@ enum Move {
     Agent(bool),
     Kubevirt(bool),
     Link(bool),
+    /// Somebody deletes the DRBDResource of a side; its agent takes DRBD down when the VM has stopped.
+    Lose(bool),
     /// A failover or its rollback: only while both VMs are stopped.
     Flip,
     /// A group controller starts or stops the VM on a side: starts only on a Primary that is the
@@ -34,6 +37,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
         4 => any::<bool>().prop_map(Move::Agent),
         2 => any::<bool>().prop_map(Move::Kubevirt),
         1 => any::<bool>().prop_map(Move::Link),
+        1 => any::<bool>().prop_map(Move::Lose),
         1 => Just(Move::Flip),
         1 => Just(Move::Stop),
         1 => Just(Move::Start),
@@ -61,7 +65,10 @@ fn asks_only_after_giving_way(world: &World, decision: &Decision) {
         let epoch = patch["spec"]["roleEpoch"]
             .as_i64()
             .expect("a new role has a new epoch");
-        let peer = world.resource(other(cluster)).expect("the peer is known");
+        let Some(peer) = world.resource(other(cluster)) else {
+            assert!(!world.runs(other(cluster)), "gone, and its VM runs");
+            continue;
+        };
         let status = peer.status.as_ref().expect("the peer has reported");
         assert_eq!(
             (peer.spec.role, peer.spec.role_epoch),
@@ -116,6 +123,12 @@ fn play(world: &mut World, moves: Vec<Move>) {
             Move::Agent(east) => world.agent(name(east)),
             Move::Kubevirt(east) => world.kubevirt(name(east)),
             Move::Link(up) => world.link = up,
+            Move::Lose(east) => {
+                let now = world.now;
+                if let Seen::Present(live) = &mut world.side(name(east)).resource {
+                    live.metadata.deletion_timestamp.get_or_insert(Time(now));
+                }
+            }
             Move::Flip => {
                 let settled = [
                     ProtectionPhase::Protected,
@@ -162,6 +175,24 @@ proptest! {
         play(&mut world, moves);
         world.link = true;
         world.settle();
+        // A source that was lost is never made anew by itself; it is told, and the copy can take over.
+        let source = world.seen.request.spec.source_cluster.clone();
+        let leaves = world.resource(&source).is_some_and(|r| r.metadata.deletion_timestamp.is_some());
+        if leaves {
+            prop_assert_eq!(world.says("Protected").map(|s| s.1), Some("ResourceBeingDeleted".to_string()));
+            stop_both(&mut world);
+            world.settle();
+        }
+        if world.resource(&source).is_none() {
+            prop_assert_eq!(world.phase(), Some(ProtectionPhase::Degraded));
+            prop_assert_eq!(world.says("Protected").map(|s| s.1), Some("ResourceMissing".to_string()));
+            stop_both(&mut world);
+            world.seen.request.spec.source_cluster = other(&source).into();
+            world.settle();
+        }
+        if [EAST, WEST].iter().all(|c| world.resource(c).is_none()) {
+            return Ok(());
+        }
         prop_assert_eq!(world.phase(), Some(ProtectionPhase::Protected));
         prop_assert!(!world.reconcile(), "a settled world is written");
     }
@@ -174,7 +205,7 @@ proptest! {
         play(&mut world, moves);
         world.link = true;
         world.seen.request.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
+            Some(Time(world.now));
         world.settle();
         prop_assert!(world.gone || !crate::protection::has_finalizer(&world.seen.request));
         for cluster in [EAST, WEST] {

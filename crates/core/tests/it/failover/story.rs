@@ -299,6 +299,85 @@ fn roles_do_not_go_back_unless_all_that_it_needs_was_seen() {
     }
 }
 
+/// Whatever is waited for after the flip, a DRBDResource that is gone from the target does not come back.
+#[test]
+fn a_target_that_lost_a_resource_is_not_waited_for() {
+    let lost = |state| {
+        let mut world = World::in_state(state);
+        world.source_has_stopped();
+        world.flipping();
+        world.flip_all();
+        for side in [&mut world.seen.source, &mut world.seen.target] {
+            super::world::set_role(side, Role::Secondary);
+        }
+        World::resources(&mut world.seen.target).pop_first();
+        world
+    };
+    // Nothing was started: the roles go back at once, also when another member was promoted already,
+    // for its disks were seen equal.
+    for promoted in [false, true] {
+        let mut world = lost(PromotingTarget);
+        if promoted {
+            super::world::set_role(&mut world.seen.target, Role::Primary);
+        }
+        let began = world.now;
+        world.round();
+        assert_eq!((world.state(), world.now), (RollingBack, began));
+        assert_eq!(world.run(), Failed);
+        assert_eq!(world.status().rolled_back, Some(true));
+        assert!(!world.seen.any_flipped());
+        let status = world.status();
+        let failed = conditions::get(&status.conditions, "Failed").unwrap();
+        assert_eq!(failed.reason, "ResourceMissing");
+        assert!(
+            failed.message.contains("VM shop/db01"),
+            "{}",
+            failed.message
+        );
+    }
+    // What may have written there, or is behind here, ends where it is and names the way out.
+    type Spoil = fn(&mut World);
+    let spoils: [(&str, FailoverState, Spoil); 4] = [
+        ("it may have run", StartingOnTarget, |_| {}),
+        ("it was told to run", PromotingTarget, |w| {
+            super::world::told(&mut w.seen.target, DesiredState::Running)
+        }),
+        ("the source is behind", PromotingTarget, |w| {
+            let resource = World::resources(&mut w.seen.source).values_mut().next();
+            resource.unwrap().status.as_mut().unwrap().disk_state = Some(DiskState::Outdated)
+        }),
+        ("the other member wrote apart", PromotingTarget, |w| {
+            w.cut_link();
+            super::world::set_role(&mut w.seen.target, Role::Primary);
+        }),
+    ];
+    for (name, state, spoil) in spoils {
+        let mut world = lost(state);
+        spoil(&mut world);
+        world.round();
+        assert_eq!(world.state(), Failed, "{name}");
+        assert_eq!(world.status().resumable, Some(false), "{name}");
+        let message = world.status().message.unwrap();
+        for part in ["is gone", "set spec.sourceCluster to east", "db01"] {
+            assert!(message.contains(part), "{name}: {message}");
+        }
+        assert!(
+            !kinds(&world).iter().any(|k| k.contains("running")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_finalizer_that_was_taken_off_by_hand_comes_back_while_the_failover_runs() {
+    let mut world = World::in_state(StoppingOnSource);
+    world.seen.request.metadata.finalizers = None;
+    world.round();
+    assert!(world.seen.has_finalizer());
+    assert_eq!(world.run(), Completed);
+    assert!(!world.seen.has_finalizer());
+}
+
 /// A request for the cluster that is active when it is made never undoes the failover that runs.
 #[test]
 fn a_request_to_where_the_group_was_ends_instead_of_undoing_another() {
