@@ -3,6 +3,7 @@
 //! promoted, and was seen not to have been, gives the roles back at the end of the budget.
 
 use farshore_api::conditions::failover as reason;
+use farshore_api::drbd::{ConnectionState, DiskState, Role};
 use farshore_api::failover_request::FailoverState as State;
 use farshore_api::protection_group::DesiredState;
 
@@ -87,6 +88,10 @@ pub(super) fn promoting_target(stage: &Stage, journal: &mut Journal) -> Next {
     journal.fact(reason::ROLES_FLIPPED, Truth::True, how, &sentence);
     if let Some(lost) = lost_on_target(seen) {
         return without_resource(stage, &lost);
+    }
+    let stranded = stranded_on_target(seen);
+    if !stranded.is_empty() {
+        return without_peer(stage, &stranded);
     }
     match all_primary(seen, &seen.target) {
         Ok(()) => Next::Enter(
@@ -249,10 +254,7 @@ fn without_resource(stage: &Stage, lost: &[&Member]) -> Next {
         );
         return Next::RollBack(Cause::new(reason::RESOURCE_MISSING, why));
     }
-    let requests = words::list_by(lost, |m| {
-        let name = m.request.and_then(|r| r.metadata.name.clone());
-        name.unwrap_or_else(|| format!("of VM {}", m.vm))
-    });
+    let requests = requests_of(lost);
     let message = format!(
         "{why} No FailoverRequest makes it anew, because its data would be taken for new; the other members go on. To run the VM from its disks on cluster {source}, if they hold what you need, set spec.sourceCluster to {source} in ProtectionRequest {requests} and in those of the other members; or delete that ProtectionRequest, which gives the VM its own disks back on cluster {target}. Look with: kubectl --context {source} get drbdresource -A"
     );
@@ -261,6 +263,47 @@ fn without_resource(stage: &Stage, lost: &[&Member]) -> Next {
         rolled_back: Some(false),
         resumable: Some(false),
     }
+}
+
+/// The VMs whose DRBDResource on the source was seen gone while DRBD on the target does not call its copy
+/// UpToDate: it was told of the last write by nobody, and does not become Primary alone.
+fn stranded_on_target<'a>(seen: &'a Scene) -> Vec<&'a Member<'a>> {
+    let stranded = |m: &&Member| {
+        let target = seen.target.resource(&m.vm);
+        let status = target.present().and_then(|r| r.status.as_ref());
+        let alone = status.is_some_and(|s| {
+            s.role == Some(Role::Secondary)
+                && s.disk_state.is_some_and(|d| d != DiskState::UpToDate)
+                && s.connection_state != Some(ConnectionState::Connected)
+        });
+        alone && seen.source.resource(&m.vm).is_absent()
+    };
+    seen.cast.iter().filter(stranded).collect()
+}
+
+/// The other side of a copy that is not called UpToDate is gone: nobody can confirm it. The VM's own
+/// disks on the source hold everything.
+fn without_peer(stage: &Stage, stranded: &[&Member]) -> Next {
+    let seen = stage.seen;
+    let (source, target) = (&seen.source.cluster, &seen.target.cluster);
+    let vms = words::list_by(stranded, |m| m.vm.to_string());
+    let requests = requests_of(stranded);
+    let message = format!(
+        "The DRBDResource of VM {vms} on cluster {source} is gone, and DRBD on cluster {target} does not become Primary without it, because nobody confirms that its copy is the newest. The VM's own disks on cluster {source} hold everything. To run it there, set spec.sourceCluster of ProtectionRequest {requests} to {source} and delete it, which gives the VM those disks back; then start the VM and protect it anew. The other members go on. Look with: kubectl --context {target} get drbdresource -A"
+    );
+    Next::Fail {
+        cause: Cause::new(reason::RESOURCE_MISSING, message),
+        rolled_back: Some(false),
+        resumable: Some(false),
+    }
+}
+
+/// Names of the ProtectionRequests of these VMs.
+fn requests_of(members: &[&Member]) -> String {
+    words::list_by(members, |m| {
+        let name = m.request.and_then(|r| r.metadata.name.clone());
+        name.unwrap_or_else(|| format!("of VM {}", m.vm))
+    })
 }
 
 /// After the flip: stays, or ends when the budget is over.

@@ -125,16 +125,18 @@ impl<'a> Hub<'a> {
         seen.group.spec.members.iter().map(member).collect()
     }
 
-    /// The cluster that all members name as their source; else who names which.
+    /// The cluster that all members name as their source; else who names which. One whose request is
+    /// being deleted has no say while others stay: it must be let go of.
     pub(super) fn active(
         &self,
         members: &[Member],
     ) -> Result<String, BTreeMap<String, Vec<String>>> {
         let mut by_cluster: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for member in members.iter().filter(|m| m.taken_by.is_none()) {
-            let Some(request) = member.request else {
-                continue;
-            };
+        let leaves = |r: &&ProtectionRequest| r.metadata.deletion_timestamp.is_some();
+        let free = members.iter().filter(|m| m.taken_by.is_none());
+        let named: Vec<&ProtectionRequest> = free.filter_map(|m| m.request).collect();
+        let all_leave = named.iter().all(leaves);
+        for request in named.into_iter().filter(|r| all_leave || !leaves(r)) {
             let vm = request.vm().to_string();
             by_cluster
                 .entry(request.spec.source_cluster.clone())

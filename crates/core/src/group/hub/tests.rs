@@ -532,3 +532,32 @@ fn the_last_failover_is_one_that_moved_something() {
     let decision = decide(&seen, now());
     assert_eq!(decision.status.last_failover.as_deref(), Some("moved"));
 }
+
+/// A member that is being unprotected is let go of although it stands on the other side: it would wait
+/// for its group for ever.
+#[test]
+fn a_member_that_leaves_has_no_say_about_where_the_group_runs() {
+    let mut seen = settle(observed());
+    seen.requests[1].spec.source_cluster = "west".into();
+    let stuck = decide(&seen, now());
+    assert!(
+        ready(&stuck).contains("MembersDisagree"),
+        "{}",
+        ready(&stuck)
+    );
+    seen.requests[1].metadata.deletion_timestamp = Some(Time(now()));
+    let seen = settle(seen);
+    assert!(
+        named(&seen).iter().all(|members| *members == 1),
+        "{:?}",
+        named(&seen)
+    );
+    // When all leave, the group stays where they say until the last has gone.
+    let mut last = seen.clone();
+    last.requests[0].metadata.deletion_timestamp = Some(Time(now()));
+    last.requests.truncate(1);
+    assert_eq!(
+        decide(&last, now()).status.active_cluster.as_deref(),
+        Some("east")
+    );
+}

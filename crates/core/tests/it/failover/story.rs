@@ -368,6 +368,42 @@ fn a_target_that_lost_a_resource_is_not_waited_for() {
     }
 }
 
+/// The other way round: the copy on the target calls itself the newest only with its peer.
+#[test]
+fn a_copy_whose_peer_is_gone_is_not_waited_for() {
+    let stranded = || {
+        let mut world = World::in_state(PromotingTarget);
+        world.source_has_stopped();
+        world.flipping();
+        world.flip_all();
+        world.cut_link();
+        World::resources(&mut world.seen.source).pop_first();
+        world
+    };
+    let mut world = stranded();
+    world.round();
+    assert_eq!(
+        (world.state(), world.status().resumable),
+        (Failed, Some(false))
+    );
+    let message = world.status().message.unwrap();
+    assert!(
+        message.contains("ProtectionRequest db01 to east and delete it"),
+        "{message}"
+    );
+    // One that may be promoted alone, or is silent, is waited for.
+    let mut alone = stranded();
+    for resource in World::resources(&mut alone.seen.target).values_mut() {
+        resource.status.as_mut().unwrap().disk_state = Some(DiskState::UpToDate);
+    }
+    let mut silent = stranded();
+    silent.seen.source.resources = Seen::Unknown("silent".into());
+    for mut world in [alone, silent] {
+        world.round();
+        assert_eq!(world.state(), PromotingTarget);
+    }
+}
+
 #[test]
 fn a_finalizer_that_was_taken_off_by_hand_comes_back_while_the_failover_runs() {
     let mut world = World::in_state(StoppingOnSource);

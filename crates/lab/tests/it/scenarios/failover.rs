@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use farshore_api::failover_request::{FailoverState, StepState, VmFailoverPhase};
+use farshore_api::failover_request::{
+    FailoverRequestStatus, FailoverState, StepState, VmFailoverPhase,
+};
 use farshore_api::meta::managers;
 use farshore_api::protection_group::{CurrentState, DesiredState};
-use farshore_api::{FailoverRequest, ProtectionGroup, ProtectionRequest, names};
+use farshore_api::{DRBDResource, FailoverRequest, ProtectionGroup, ProtectionRequest, names};
 use farshore_lab::lab::{CLUSTERS, Lab};
 use farshore_lab::measure::fail_over;
-use farshore_lab::story::{eventually, has_condition};
+use farshore_lab::story::{Vm, eventually, has_condition};
 use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -402,6 +404,84 @@ async fn a_target_that_is_lost_between_the_role_changes_is_waited_for_and_never_
     }
     user(&lab).group_ready("shop").await.unwrap();
     assert_whole(&lab, "west", &vms).await;
+}
+
+/// Somebody deletes the DRBDResource of the first VM on one side while the roles change. Returns how the
+/// failover ended, which is at once: what is gone is not waited for.
+async fn resource_lost_while_promoting(lab: &Lab, vms: &[Vm], side: &str) -> FailoverRequestStatus {
+    pass(5).await;
+    let manifest = user(lab).failover_manifest("to-west", "shop", "west");
+    until_promoting(lab, &manifest).await;
+    let resources: Api<DRBDResource> = Api::namespaced(lab.cluster(side).admin.clone(), "shop");
+    let all = resources.list(&ListParams::default()).await.unwrap();
+    let lost = all.iter().find(|r| r.spec.vm_ref.name == vms[0].name);
+    let name = lost.unwrap().metadata.name.clone().unwrap();
+    resources
+        .delete(&name, &DeleteParams::default())
+        .await
+        .unwrap();
+    let ended = user(lab).failover_ended("to-west").await.unwrap();
+    let status = ended.status.unwrap();
+    assert!(
+        status.duration_seconds.unwrap() < 120,
+        "it waited for what does not come back: {:?}",
+        status.message
+    );
+    let failed = status.conditions.iter().find(|c| c.type_ == "Failed");
+    assert_eq!(failed.unwrap().reason, "ResourceMissing");
+    status
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_whose_resource_is_deleted_between_the_role_changes_gives_the_roles_back() {
+    let (lab, vms) = lab_with_group().await;
+    let status = resource_lost_while_promoting(&lab, &vms, "west").await;
+    assert_eq!(status.rolled_back, Some(true), "{:?}", status.message);
+    for vm in &vms {
+        user(&lab).vm_runs("east", vm).await.unwrap();
+        user(&lab).protected(vm).await.unwrap();
+    }
+    user(&lab).group_ready("shop").await.unwrap();
+    assert_whole(&lab, "east", &vms).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_whose_resource_is_deleted_between_the_role_changes_ends_it_with_a_way_out() {
+    let (lab, vms) = lab_with_group().await;
+    let status = resource_lost_while_promoting(&lab, &vms, "east").await;
+    let message = status.message.unwrap();
+    for part in [
+        "set spec.sourceCluster of ProtectionRequest db01 to east and delete it",
+        "then start the VM",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    // The other member goes on.
+    user(&lab).vm_runs("west", &vms[1]).await.unwrap();
+    // As the message says.
+    let requests: Api<ProtectionRequest> = user(&lab).api();
+    let back = Patch::Merge(json!({ "spec": { "sourceCluster": "east" } }));
+    requests
+        .patch("db01", &PatchParams::default(), &back)
+        .await
+        .unwrap();
+    requests
+        .delete("db01", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("the request is gone", async || {
+        Ok(requests.get_opt("db01").await?.is_none().then_some(()))
+    })
+    .await
+    .unwrap();
+    let start = Patch::Merge(json!({ "spec": { "runStrategy": "Always" } }));
+    user(&lab)
+        .machines("east", "shop")
+        .patch("db01", &PatchParams::default(), &start)
+        .await
+        .unwrap();
+    user(&lab).vm_runs("east", &vms[0]).await.unwrap();
+    assert_eq!(lab.guests.violations(), Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
