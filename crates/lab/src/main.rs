@@ -45,6 +45,9 @@ enum Command {
         #[arg(long, default_value = ".farshore")]
         dir: PathBuf,
         /// `<cluster> down|up`, `link cut|heal`, `node <cluster>/<node> down|up`, `restart <process>`, `slow <cluster> <ms>`.
+        ///
+        /// A process is named by its image: `tsr-manager`, `protectionzone`, `workload-manager`, `drbd-node-agent`. It
+        /// starts again by itself. `slow <cluster> 0` takes the delay away.
         #[arg(required = true, num_args = 1..)]
         what: Vec<String>,
     },
