@@ -8,7 +8,8 @@ const USAGE: &str = "\
 usage: cargo xtask <task>
   docs    write docs/reference/crds.md from the API types
   layers  check that dependencies between the crates only point down
-  bench   print the figures of the lab (release build)
+  bench   print the figures of the lab; `bench apiserver` compares its API server with the real one,
+          which it takes from KUBEBUILDER_ASSETS (release build)
   mutants check that the simulation notices each deliberate fault of tests/mutations (release builds)";
 
 fn main() -> anyhow::Result<()> {
@@ -45,6 +46,7 @@ fn main() -> anyhow::Result<()> {
                     "--",
                     "bench",
                 ])
+                .args(std::env::args().skip(2))
                 .status()?;
             if !status.success() {
                 bail!("the bench ended with {status}");

@@ -1,6 +1,7 @@
 //! The whole system on one machine: clusters, simulators and every operator.
 
 pub mod bench;
+pub mod bench_api;
 pub mod control;
 pub mod demo;
 pub mod draw;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use farshore_lab::engine::Engine;
 use farshore_lab::lab::{Lab, LabOptions};
-use farshore_lab::{bench, control, demo, drbd, sim};
+use farshore_lab::{bench, bench_api, control, demo, drbd, sim};
 use farshore_runtime::Clock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,17 @@ enum Command {
         what: Vec<String>,
     },
     /// Print figures: start time, API writes of a failover, writes of an idle lab.
-    Bench,
+    Bench {
+        /// `apiserver`: the API servers of both engines side by side; wants KUBEBUILDER_ASSETS.
+        #[arg(value_enum)]
+        what: Option<Bench>,
+    },
+}
+
+/// What can be measured beside the lab as a whole.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Bench {
+    Apiserver,
 }
 
 #[derive(clap::Args)]
@@ -122,8 +132,11 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", control::send(&dir, &what.join(" ")).await?);
             Ok(ExitCode::SUCCESS)
         }
-        Command::Bench => {
-            bench::run().await?;
+        Command::Bench { what } => {
+            match what {
+                None => bench::run().await?,
+                Some(Bench::Apiserver) => bench_api::run().await?,
+            }
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -69,11 +69,27 @@ struct Election<'a> {
     api: Api<Lease>,
     name: &'a str,
     observed: Observed,
+    /// The Lease as this process wrote it last: while nobody else writes it, it is renewed without being
+    /// read again.
+    written: Option<Lease>,
 }
 
 impl Election<'_> {
     /// One try to take or renew; whether this process holds the Lease now.
     async fn attempt(&mut self) -> kube::Result<bool> {
+        if let Some(mut lease) = self.written.take() {
+            lease.spec = Some(self.record(lease.spec.unwrap_or_default()));
+            let renewed = self
+                .api
+                .replace(self.name, &PostParams::default(), &lease)
+                .await;
+            match renewed {
+                Ok(lease) => return Ok(self.wrote(lease)),
+                // Somebody else wrote it, or it is gone.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let found = self.api.get_opt(self.name).await?;
         let identity = &self.process.identity;
         let spec = |l: &Lease| l.spec.clone().unwrap_or_default();
@@ -102,17 +118,21 @@ impl Election<'_> {
             }
         };
         match written {
-            Ok(lease) => {
-                self.observed = Observed {
-                    record: lease.spec,
-                    at: Some(Instant::now()),
-                };
-                Ok(true)
-            }
+            Ok(lease) => Ok(self.wrote(lease)),
             // Somebody else was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Notes what was written.
+    fn wrote(&mut self, lease: Lease) -> bool {
+        self.observed = Observed {
+            record: lease.spec.clone(),
+            at: Some(Instant::now()),
+        };
+        self.written = Some(lease);
+        true
     }
 
     fn record(&self, old: LeaseSpec) -> LeaseSpec {
@@ -226,6 +246,7 @@ pub async fn lead(
         api,
         name: lease_name,
         observed: Observed::default(),
+        written: None,
     };
     if !election.acquire().await {
         return Ok(());

@@ -14,6 +14,9 @@ use farshore_sim::outcome::{self, Outcome, Violation};
 use farshore_sim::schedule::Schedule;
 use farshore_sim::{draw, shrink, trace};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Histories that are run to make a schedule shorter.
 const TRIES: usize = 60;
 

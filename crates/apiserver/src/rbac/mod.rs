@@ -9,6 +9,7 @@ mod defaults;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use serde_json::Value;
 
@@ -95,20 +96,19 @@ pub fn allowed(user: User<'_>, attrs: &Attributes, policy: &Policy<'_>) -> Decis
             reason: String::new(),
         };
     }
-    let granted = granted(user, &attrs.namespace, policy);
-    match granted
-        .rules
-        .iter()
-        .find(|(rule, _)| rule_allows(rule, attrs))
-    {
-        Some((_, source)) => Decision {
-            allowed: true,
-            reason: format!("RBAC: allowed by {source}"),
-        },
-        None => Decision {
-            allowed: false,
-            reason: denial_reason(&granted.errors),
-        },
+    let mut errors = Vec::new();
+    let mut reason = None;
+    let mut look = |rule: &Value, source: &dyn Fn() -> String| {
+        if !rule_allows(rule, attrs) {
+            return ControlFlow::Continue(());
+        }
+        reason = Some(format!("RBAC: allowed by {}", source()));
+        ControlFlow::Break(())
+    };
+    let _ = each_rule(user, &attrs.namespace, policy, &mut errors, &mut look);
+    Decision {
+        allowed: reason.is_some(),
+        reason: reason.unwrap_or_else(|| denial_reason(&errors)),
     }
 }
 
@@ -123,6 +123,27 @@ fn denial_reason(errors: &[String]) -> String {
 /// All rules that hold for a user in a namespace; with "" only those at cluster scope.
 pub fn granted<'a>(user: User<'_>, namespace: &str, policy: &Policy<'a>) -> Granted<'a> {
     let mut result = Granted::default();
+    let rules = &mut result.rules;
+    let mut keep = |rule: &'a Value, source: &dyn Fn() -> String| {
+        rules.push((rule, source()));
+        ControlFlow::Continue(())
+    };
+    let _ = each_rule(user, namespace, policy, &mut result.errors, &mut keep);
+    result
+}
+
+/// Is shown a rule and, when asked for, the words that say which binding grants it.
+type Visit<'v, 'a> = &'v mut dyn FnMut(&'a Value, &dyn Fn() -> String) -> ControlFlow<()>;
+
+/// Shows the rules that hold for a user until one is enough: every request is decided here, and mostly by
+/// one of the first.
+fn each_rule<'a>(
+    user: User<'_>,
+    namespace: &str,
+    policy: &Policy<'a>,
+    errors: &mut Vec<String>,
+    visit: Visit<'_, 'a>,
+) -> ControlFlow<()> {
     let defaults = default_objects();
     for binding in defaults
         .iter()
@@ -133,10 +154,10 @@ pub fn granted<'a>(user: User<'_>, namespace: &str, policy: &Policy<'a>) -> Gran
             cluster_roles: default_roles(),
             ..Policy::default()
         };
-        add_binding(user, "ClusterRoleBinding", binding, &own, &mut result);
+        of_binding(user, "ClusterRoleBinding", binding, &own, errors, visit)?;
     }
     for binding in policy.cluster_role_bindings {
-        add_binding(user, "ClusterRoleBinding", binding, policy, &mut result);
+        of_binding(user, "ClusterRoleBinding", binding, policy, errors, visit)?;
     }
     if !namespace.is_empty() {
         for binding in policy
@@ -144,19 +165,20 @@ pub fn granted<'a>(user: User<'_>, namespace: &str, policy: &Policy<'a>) -> Gran
             .iter()
             .filter(|b| metadata(b, "namespace") == namespace)
         {
-            add_binding(user, "RoleBinding", binding, policy, &mut result);
+            of_binding(user, "RoleBinding", binding, policy, errors, visit)?;
         }
     }
-    result
+    ControlFlow::Continue(())
 }
 
-fn add_binding<'a>(
+fn of_binding<'a>(
     user: User<'_>,
     kind: &str,
     binding: &Value,
     policy: &Policy<'a>,
-    result: &mut Granted<'a>,
-) {
+    errors: &mut Vec<String>,
+    visit: Visit<'_, 'a>,
+) -> ControlFlow<()> {
     let namespace = metadata(binding, "namespace");
     let subjects = binding.get("subjects").and_then(Value::as_array);
     let Some(subject) = subjects
@@ -164,7 +186,7 @@ fn add_binding<'a>(
         .flatten()
         .find(|s| subject_is(s, user, namespace))
     else {
-        return;
+        return ControlFlow::Continue(());
     };
     let reference = binding.get("roleRef").unwrap_or(&Value::Null);
     let (role_kind, role_name) = (text(reference, "kind"), text(reference, "name"));
@@ -180,46 +202,43 @@ fn add_binding<'a>(
     };
     let Some(role) = role else {
         let resource = role_kind.to_lowercase();
-        result.errors.push(format!(
+        errors.push(format!(
             "{resource}.rbac.authorization.k8s.io {role_name:?} not found"
         ));
-        return;
+        return ControlFlow::Continue(());
     };
-    let of = if kind == "RoleBinding" {
-        format!("{:?}", format!("{}/{namespace}", metadata(binding, "name")))
-    } else {
-        format!("{:?}", metadata(binding, "name"))
+    let source = || {
+        let name = metadata(binding, "name");
+        let of = if kind == "RoleBinding" {
+            format!("{:?}", format!("{name}/{namespace}"))
+        } else {
+            format!("{name:?}")
+        };
+        format!(
+            "{kind} {of} of {role_kind} {role_name:?} to {}",
+            describe_subject(subject, namespace)
+        )
     };
-    let source = format!(
-        "{kind} {of} of {role_kind} {role_name:?} to {}",
-        describe_subject(subject, namespace)
-    );
     let mut seen = BTreeSet::new();
-    collect_rules(role, policy, &mut seen, &mut |rule| {
-        result.rules.push((rule, source.clone()))
-    });
+    rules_of(role, policy, &mut seen, &mut |rule| visit(rule, &source))
 }
 
 /// The rules of a role. An aggregated role has those of all ClusterRoles that it selects.
-fn collect_rules<'a>(
+fn rules_of<'a>(
     role: &'a Value,
     policy: &Policy<'a>,
     seen: &mut BTreeSet<String>,
-    add: &mut dyn FnMut(&'a Value),
-) {
+    show: &mut dyn FnMut(&'a Value) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     if !seen.insert(metadata(role, "name").to_owned()) {
-        return;
+        return ControlFlow::Continue(());
     }
     let selectors = role
         .pointer("/aggregationRule/clusterRoleSelectors")
         .and_then(Value::as_array);
     let Some(selectors) = selectors else {
-        role.get("rules")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .for_each(add);
-        return;
+        let rules = role.get("rules").and_then(Value::as_array);
+        return rules.into_iter().flatten().try_for_each(show);
     };
     // A selector that cannot be read selects nothing.
     let selectors: Vec<Labels> = selectors
@@ -229,9 +248,10 @@ fn collect_rules<'a>(
     for other in policy.cluster_roles {
         let labels = other.pointer("/metadata/labels");
         if selectors.iter().any(|s| s.matches(labels)) {
-            collect_rules(other, policy, seen, add);
+            rules_of(other, policy, seen, show)?;
         }
     }
+    ControlFlow::Continue(())
 }
 
 fn subject_is(subject: &Value, user: User<'_>, binding_namespace: &str) -> bool {
@@ -241,8 +261,9 @@ fn subject_is(subject: &Value, user: User<'_>, binding_namespace: &str) -> bool 
         "Group" => user.groups.iter().any(|g| g == name),
         "ServiceAccount" => {
             let namespace = subject_namespace(subject, binding_namespace);
+            let account = user.name.strip_prefix("system:serviceaccount:");
             !namespace.is_empty()
-                && user.name == format!("system:serviceaccount:{namespace}:{name}")
+                && account.and_then(|a| a.split_once(':')) == Some((namespace, name))
         }
         _ => false,
     }
@@ -270,21 +291,23 @@ fn describe_subject(subject: &Value, binding_namespace: &str) -> String {
 
 /// Whether a PolicyRule allows a request.
 pub fn rule_allows(rule: &Value, attrs: &Attributes) -> bool {
-    let verb = list(rule, "verbs").any(|v| v == "*" || v == attrs.verb);
-    if attrs.resource.is_empty() {
-        return verb && list(rule, "nonResourceURLs").any(|url| path_matches(url, &attrs.path));
+    if !list(rule, "verbs").any(|v| v == "*" || v == attrs.verb) {
+        return false;
     }
-    let group = list(rule, "apiGroups").any(|g| g == "*" || g == attrs.group);
-    let full = attrs.full_resource();
-    let resource = list(rule, "resources").any(|r| {
-        r == "*"
-            || r == full
-            || (!attrs.subresource.is_empty()
-                && r.strip_prefix("*/") == Some(attrs.subresource.as_str()))
-    });
+    if attrs.resource.is_empty() {
+        return list(rule, "nonResourceURLs").any(|url| path_matches(url, &attrs.path));
+    }
+    let sub = (!attrs.subresource.is_empty()).then_some(attrs.subresource.as_str());
+    let resource = |r: &str| match (r.split_once('/'), sub) {
+        (None, None) => r == "*" || r == attrs.resource,
+        (None, Some(_)) => r == "*",
+        (Some((of, its)), Some(sub)) => its == sub && (of == "*" || of == attrs.resource),
+        (Some(_), None) => false,
+    };
     let mut names = list(rule, "resourceNames").peekable();
-    let name = names.peek().is_none() || names.any(|n| n == attrs.name);
-    verb && group && resource && name
+    list(rule, "apiGroups").any(|g| g == "*" || g == attrs.group)
+        && list(rule, "resources").any(resource)
+        && (names.peek().is_none() || names.any(|n| n == attrs.name))
 }
 
 fn path_matches(url: &str, path: &str) -> bool {

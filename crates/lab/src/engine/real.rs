@@ -283,6 +283,11 @@ impl RealServer {
         audit::read(&String::from_utf8_lossy(&log), mark)
     }
 
+    /// Ids of its processes.
+    pub fn processes(&self) -> Vec<u32> {
+        self.children().iter().map(Child::id).collect()
+    }
+
     /// Kills the processes, waits for their end so that none writes any more, and removes their files.
     pub fn stop(&self) {
         let mut children = self.children();
