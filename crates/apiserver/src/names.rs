@@ -64,6 +64,33 @@ pub(crate) fn name_problem(rule: NameRule, name: &str) -> Option<String> {
     }
 }
 
+/// All that is wrong with a DNS-1035 label.
+pub(crate) fn label_1035_problems(name: &str) -> Option<String> {
+    let shape = is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
+    joined(name, 63, shape, LABEL_1035)
+}
+
+/// All that is wrong with a subdomain.
+pub(crate) fn subdomain_problems(name: &str) -> Option<String> {
+    joined(name, 253, name.split('.').all(is_label), SUBDOMAIN)
+}
+
+fn joined(name: &str, most: usize, shape: bool, why: &str) -> Option<String> {
+    let mut problems = Vec::new();
+    if name.len() > most {
+        problems.push(format!("must be no more than {most} bytes"));
+    }
+    if !shape {
+        problems.push(why.to_owned());
+    }
+    (!problems.is_empty()).then(|| problems.join(","))
+}
+
+/// Whether Go would print a character as it is: letters, marks, numbers, punctuation, symbols, and the plain space.
+pub(crate) fn is_print(c: char) -> bool {
+    c == ' ' || !(c.is_control() || c.is_whitespace())
+}
+
 /// What is wrong with a qualified name (`example.com/name`), if anything.
 pub(crate) fn qualified_problem(key: &str) -> Option<String> {
     match key.split_once('/') {

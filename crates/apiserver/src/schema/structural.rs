@@ -14,28 +14,14 @@ enum Level {
     Field,
 }
 
-/// Constructs of JSON Schema that a CRD may not use at all.
-const UNSUPPORTED: [&str; 9] = [
-    "$ref",
-    "definitions",
-    "dependencies",
-    "deprecated",
-    "discriminator",
-    "patternProperties",
-    "readOnly",
-    "writeOnly",
-    "xml",
-];
-
 /// What a value validation (`allOf`, `anyOf`, `oneOf`, `not`) may not say, and in which words that
 /// is refused.
-const NOT_NESTED: [(&str, &str); 12] = [
+const NOT_NESTED: [(&str, &str); 11] = [
     ("additionalProperties", "must be undefined to be structural"),
     ("default", "must be undefined to be structural"),
     ("title", "must be empty to be structural"),
     ("description", "must be empty to be structural"),
     ("nullable", "must be false to be structural"),
-    ("externalDocs", "must be undefined to be structural"),
     (
         "x-kubernetes-preserve-unknown-fields",
         "must be false to be structural",
@@ -85,10 +71,6 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
     general(path, schema, errors);
     match schema.get("items") {
         Some(items @ Value::Object(_)) => level(&child(path, "items"), items, Level::Items, errors),
-        Some(Value::Array(_)) => errors.push(FieldError::forbidden(
-            child(path, "items"),
-            "items must be a schema object and not an array",
-        )),
         _ if kind == "array" => errors.push(FieldError::required(
             child(path, "items"),
             "must be specified",
@@ -149,9 +131,10 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
                 Level::Field => "must not be empty for specified object fields",
             },
         ));
-    } else if at == Level::Root && !kind.is_empty() && kind != "object" {
+    }
+    if at == Level::Root && !kind.is_empty() && kind != "object" {
         errors.push(FieldError::invalid(
-            type_path,
+            child(path, "type"),
             kind.into(),
             "must be object at the root",
         ));
@@ -164,35 +147,10 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
         ));
     }
     metadata(path, schema, at, embedded, errors);
-    list_type(path, schema, kind, errors);
 }
 
 /// Rules that hold at any level.
 fn general(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
-    for name in UNSUPPORTED {
-        if schema.get(name).is_some() {
-            let detail = format!("{name} is not supported");
-            errors.push(FieldError::forbidden(child(path, name), detail));
-        }
-    }
-    if flag(schema, "uniqueItems") {
-        errors.push(FieldError::forbidden(
-            child(path, "uniqueItems"),
-            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
-        ));
-    }
-    let kind = text(schema, "type");
-    let known = [
-        "array", "boolean", "integer", "number", "object", "string", "",
-    ];
-    if schema.get("type").is_some() && !known.contains(&kind) {
-        let names: Vec<String> = known[..6].iter().map(ToString::to_string).collect();
-        errors.push(FieldError::not_supported(
-            child(path, "type"),
-            kind.into(),
-            &names,
-        ));
-    }
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
         && let Err(error) = Regex::new(pattern)
     {
@@ -216,12 +174,6 @@ fn additional(path: &str, schema: &Value, at: Level, embedded: bool, errors: &mu
     }
     if embedded {
         forbid("must not be used if x-kubernetes-embedded-resource is set");
-    }
-    if more == &Value::Bool(false) {
-        forbid("additionalProperties cannot be set to false");
-    }
-    if object(schema.get("properties")).next().is_some() {
-        forbid("additionalProperties and properties are mutual exclusive");
     }
     if more.is_object() {
         level(&path, more, Level::Field, errors);
@@ -262,102 +214,6 @@ fn metadata(path: &str, schema: &Value, at: Level, embedded: bool, errors: &mut 
                     "must not specify anything other than name and generateName, but metadata is \
                      implicitly specified",
                 ));
-            }
-        }
-    }
-}
-
-/// `x-kubernetes-list-type` and the keys of a map-like list.
-fn list_type(path: &str, schema: &Value, kind: &str, errors: &mut Vec<FieldError>) {
-    let list_type = text(schema, "x-kubernetes-list-type");
-    let keys_path = child(path, "x-kubernetes-list-map-keys");
-    let keys: Vec<&str> = list(schema.get("x-kubernetes-list-map-keys"))
-        .filter_map(Value::as_str)
-        .collect();
-    let type_path = child(path, "x-kubernetes-list-type");
-    if !list_type.is_empty() && kind != "array" {
-        errors.push(if kind.is_empty() {
-            FieldError::required(
-                child(path, "type"),
-                "must be array if x-kubernetes-list-type is specified",
-            )
-        } else {
-            FieldError::invalid(
-                child(path, "type"),
-                kind.into(),
-                "must be array if x-kubernetes-list-type is specified",
-            )
-        });
-    }
-    match list_type {
-        "" | "atomic" | "set" | "map" => {}
-        other => errors.push(FieldError::not_supported(
-            type_path.as_str(),
-            other.into(),
-            &["atomic", "map", "set"].map(str::to_string),
-        )),
-    }
-    if list_type != "map" {
-        if !keys.is_empty() {
-            errors.push(if list_type.is_empty() {
-                FieldError::required(
-                    type_path,
-                    "must be map if x-kubernetes-list-map-keys is non-empty",
-                )
-            } else {
-                FieldError::invalid(
-                    type_path,
-                    list_type.into(),
-                    "must be map if x-kubernetes-list-map-keys is non-empty",
-                )
-            });
-        }
-        return;
-    }
-    if keys.is_empty() {
-        errors.push(FieldError::required(
-            keys_path.as_str(),
-            "must not be empty if x-kubernetes-list-type is map",
-        ));
-    }
-    let items = schema.get("items").cloned().unwrap_or(json!({}));
-    if text(&items, "type") != "object" {
-        errors.push(FieldError::invalid(
-            child(&child(path, "items"), "type"),
-            text(&items, "type").into(),
-            "must be object if parent array's x-kubernetes-list-type is map",
-        ));
-    }
-    let required: Vec<&str> = list(items.get("required"))
-        .filter_map(Value::as_str)
-        .collect();
-    for (n, name) in keys.iter().enumerate() {
-        if keys[..n].contains(name) {
-            errors.push(FieldError::duplicate(index(&keys_path, n), (*name).into()));
-        }
-        let field_path = key(&child(&child(path, "items"), "properties"), name);
-        match items.get("properties").and_then(|p| p.get(*name)) {
-            None => errors.push(FieldError::invalid(
-                index(&keys_path, n),
-                (*name).into(),
-                "entries must all be names of item properties",
-            )),
-            Some(field) => {
-                if ["array", "object"].contains(&text(field, "type")) {
-                    errors.push(FieldError::invalid(
-                        child(&field_path, "type"),
-                        text(field, "type").into(),
-                        "must be a scalar type if parent array's x-kubernetes-list-type is map",
-                    ));
-                }
-                // Two items that differ only in a key left out would be one and the same.
-                if field.get("default").is_none() && !required.contains(name) {
-                    errors.push(FieldError::required(
-                        child(&field_path, "default"),
-                        "this property is in x-kubernetes-list-map-keys, so it must have a \
-                         default or be a required property",
-                    ));
-                }
             }
         }
     }

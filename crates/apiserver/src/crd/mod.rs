@@ -1,5 +1,8 @@
 //! CustomResourceDefinitions: validation, conditions, and the registry entries made from them.
 
+mod internal;
+mod rules;
+
 use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
@@ -9,11 +12,14 @@ use crate::handlers::write::{Managed, Writer, at_once};
 use crate::kinds;
 use crate::meta;
 use crate::registry::{NameRule, Origin, ResourceInfo, ScalePaths, Traits, VersionInfo};
-use crate::schema::{FieldError, FieldErrorKind, Structural};
+use crate::schema::{FieldError, Structural};
 use crate::server::Server;
 use crate::store::Key;
 use crate::strategy::Endpoint;
 use crate::table;
+
+pub(crate) use internal::rule as printed_rule;
+pub(crate) use rules::validate;
 
 /// Table of CRDs in the store.
 pub(crate) const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -26,6 +32,10 @@ fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     meta::field(object, path)
         .and_then(Value::as_str)
         .unwrap_or("")
+}
+
+fn flag_of(object: &Value, field: &str) -> bool {
+    object.get(field) == Some(&Value::Bool(true))
 }
 
 fn strings(object: &Value, path: &str) -> Vec<String> {
@@ -59,10 +69,10 @@ pub(crate) fn defaults(crd: &mut Value) {
         return;
     }
     let kind = text(crd, "spec.names.kind").to_owned();
-    if text(crd, "spec.names.singular").is_empty() {
+    if text(crd, "spec.names.singular").is_empty() && !kind.is_empty() {
         meta::set_field(crd, "spec.names.singular", json!(kind.to_lowercase()));
     }
-    if text(crd, "spec.names.listKind").is_empty() {
+    if text(crd, "spec.names.listKind").is_empty() && !kind.is_empty() {
         meta::set_field(crd, "spec.names.listKind", json!(format!("{kind}List")));
     }
     if meta::field(crd, "spec.conversion").is_none_or(Value::is_null) {
@@ -84,135 +94,6 @@ pub(crate) fn defaults(crd: &mut Value) {
     if !storage.is_empty() && !stored.contains(&storage) {
         stored.push(storage);
         meta::set_field(crd, "status.storedVersions", json!(stored));
-    }
-}
-
-/// The rules a CRD must keep.
-pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if crd.get("kind").and_then(Value::as_str) != Some("CustomResourceDefinition") {
-        return errors;
-    }
-    let (group, plural) = (text(crd, "spec.group"), text(crd, "spec.names.plural"));
-    let name = meta::name(crd);
-    if group.is_empty() {
-        errors.push(FieldError::required("spec.group", ""));
-    } else if !group.contains('.') {
-        errors.push(FieldError::invalid(
-            "spec.group",
-            json!(group),
-            "should be a domain with at least one dot",
-        ));
-    }
-    if old.is_none() && name != format!("{plural}.{group}") {
-        errors.push(FieldError::invalid(
-            "metadata.name",
-            json!(name),
-            "must be spec.names.plural+\".\"+spec.group",
-        ));
-    }
-    for field in ["plural", "kind"] {
-        if text(crd, &format!("spec.names.{field}")).is_empty() {
-            errors.push(FieldError::required(format!("spec.names.{field}"), ""));
-        }
-    }
-    match text(crd, "spec.scope") {
-        "Namespaced" | "Cluster" => {}
-        "" => errors.push(FieldError::required("spec.scope", "")),
-        other => {
-            let detail = "supported values: \"Cluster\", \"Namespaced\"";
-            errors.push(FieldError::new(
-                "spec.scope",
-                FieldErrorKind::NotSupported,
-                Some(json!(other)),
-                detail,
-            ));
-        }
-    }
-    conversion::validate(crd, &mut errors);
-    validate_versions(crd, &mut errors);
-    if let Some(old) = old {
-        for field in [
-            "spec.group",
-            "spec.names.plural",
-            "spec.names.kind",
-            "spec.scope",
-        ] {
-            if text(old, field) != text(crd, field) {
-                errors.push(FieldError::invalid(
-                    field,
-                    json!(text(crd, field)),
-                    "field is immutable",
-                ));
-            }
-        }
-        for (i, stored) in strings(crd, "status.storedVersions").iter().enumerate() {
-            if !versions(crd).iter().any(|v| v["name"] == stored.as_str()) {
-                let why = format!(
-                    "missing from spec.versions; {stored} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {stored} and removes {stored} from status.storedVersions"
-                );
-                errors.push(FieldError::invalid(
-                    format!("status.storedVersions[{i}]"),
-                    json!(stored),
-                    why,
-                ));
-            }
-        }
-    }
-    errors
-}
-
-fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
-    let versions = versions(crd);
-    if versions.is_empty() {
-        errors.push(FieldError::required(
-            "spec.versions",
-            "must have at least one version",
-        ));
-        return;
-    }
-    if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
-        errors.push(FieldError::invalid(
-            "spec.versions",
-            Value::Null,
-            "must have exactly one version marked as storage version",
-        ));
-    }
-    // A schema that all versions share is told of as the CRD's own.
-    let schema = |version: &Value| meta::field(version, "schema.openAPIV3Schema").cloned();
-    let shared = versions.iter().all(|v| schema(v) == schema(&versions[0]));
-    let mut names = std::collections::BTreeSet::new();
-    for (i, version) in versions.iter().enumerate() {
-        let path = format!("spec.versions[{i}]");
-        if !names.insert(version["name"].as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(
-                "spec.versions",
-                Value::Array(versions.to_vec()),
-                "must contain unique version names",
-            ));
-        }
-        if version["name"].as_str().unwrap_or("").is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        }
-        match meta::field(version, "schema.openAPIV3Schema").filter(|s| s.is_object()) {
-            None => errors.push(FieldError::required(
-                format!("{path}.schema.openAPIV3Schema"),
-                "schemas are required",
-            )),
-            Some(schema) => {
-                let root = if shared {
-                    "spec.validation.openAPIV3Schema".to_owned()
-                } else {
-                    format!("{path}.schema.openAPIV3Schema")
-                };
-                // Once is enough for a shared one.
-                if let Err(problems) = Structural::parse_at(&root, schema)
-                    && (i == 0 || !shared)
-                {
-                    errors.extend(problems);
-                }
-            }
-        }
     }
 }
 
