@@ -110,6 +110,24 @@ pub(crate) fn qualified_problem(key: &str) -> Option<String> {
     }
 }
 
+/// What is wrong with the value of a label, if anything.
+pub(crate) fn label_value_problem(value: &str) -> Option<String> {
+    let mut problems = Vec::new();
+    if value.len() > 63 {
+        problems.push("must be no more than 63 bytes");
+    }
+    let shape = value.is_empty()
+        || (value.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && value.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && value
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')));
+    if !shape {
+        problems.push(LABEL_VALUE);
+    }
+    (!problems.is_empty()).then(|| problems.join("; "))
+}
+
 /// Checks `metadata` of an object that is about to be stored.
 pub(crate) fn metadata_problems(
     rule: NameRule,

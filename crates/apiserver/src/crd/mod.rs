@@ -89,11 +89,38 @@ pub(crate) fn defaults(crd: &mut Value) {
     if meta::field(crd, "status.conditions").is_none() {
         meta::set_field(crd, "status.conditions", Value::Null);
     }
-    let storage = storage_version(crd).to_owned();
     let mut stored = strings(crd, "status.storedVersions");
-    if !storage.is_empty() && !stored.contains(&storage) {
-        stored.push(storage);
+    let storing = versions(crd).iter().find(|v| flag_of(v, "storage"));
+    if let Some(version) = storing
+        && !stored.iter().any(|s| version["name"] == s.as_str())
+    {
+        stored.push(version["name"].as_str().unwrap_or_default().to_owned());
         meta::set_field(crd, "status.storedVersions", json!(stored));
+    }
+    let versions = crd.pointer_mut("/spec/versions");
+    for version in versions.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
+            drop_null_defaults(schema);
+        }
+    }
+}
+
+/// A default of null is no default, and an example of null no example.
+fn drop_null_defaults(schema: &mut Value) {
+    let Some(words) = schema.as_object_mut() else {
+        return;
+    };
+    words
+        .retain(|word, value| !(value.is_null() && matches!(word.as_str(), "default" | "example")));
+    for (word, value) in words {
+        match (word.as_str(), value) {
+            ("not" | "items" | "additionalProperties", sub) => drop_null_defaults(sub),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(list)) => {
+                list.iter_mut().for_each(drop_null_defaults);
+            }
+            ("properties", Value::Object(map)) => map.values_mut().for_each(drop_null_defaults),
+            _ => {}
+        }
     }
 }
 
@@ -345,14 +372,9 @@ fn version(crd: &Value, version: &Value) -> Result<VersionInfo, Vec<FieldError>>
         .filter_map(|f| f["jsonPath"].as_str())
         .map(|p| p.trim_start_matches('.').to_owned());
     let deprecated = (version["deprecated"] == true).then(|| {
-        let default = format!(
-            "{}/{name} {} is deprecated",
-            text(crd, "spec.group"),
-            text(crd, "spec.names.kind")
-        );
         version["deprecationWarning"]
             .as_str()
-            .map_or(default, str::to_owned)
+            .map_or_else(|| deprecation(crd, name), str::to_owned)
     });
     Ok(VersionInfo {
         name: name.into(),
@@ -363,6 +385,21 @@ fn version(crd: &Value, version: &Value) -> Result<VersionInfo, Vec<FieldError>>
         subresources,
         selectable_fields: fields.collect(),
     })
+}
+
+/// What is said of a deprecated version that says nothing itself: that it is one, and which to use instead.
+fn deprecation(crd: &Value, name: &str) -> String {
+    let (group, kind) = (text(crd, "spec.group"), text(crd, "spec.names.kind"));
+    let later = versions(crd)
+        .iter()
+        .filter(|v| flag_of(v, "served") && !flag_of(v, "deprecated"))
+        .filter_map(|v| v["name"].as_str())
+        .filter(|other| version_order(other) > version_order(name));
+    let instead = match later.max_by_key(|other| version_order(other)) {
+        Some(best) => format!("; use {group}/{best} {kind}"),
+        None => String::new(),
+    };
+    format!("{group}/{name} {kind} is deprecated{instead}")
 }
 
 /// Sorts versions as Kubernetes does: v2 before v1 before v1beta2 before v1alpha1 before anything else.

@@ -7,7 +7,9 @@ use super::{Call, Reply, read};
 use crate::admission::Admission;
 use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
+use crate::registry::ResourceInfo;
 use crate::schema::{FieldError, FieldErrorKind};
+use crate::server::Server;
 use crate::store::Key;
 use crate::strategy::Endpoint;
 use crate::{access, body, crd, duplicates, meta, negotiate, openapi, patch, ssa};
@@ -18,6 +20,25 @@ pub(crate) fn decode(call: &Call) -> ApiResult<Value> {
     let mut object = body::decode_as(&call.resource.kind, &content, &call.body)?;
     check_kind(call, &mut object)?;
     Ok(object)
+}
+
+/// Why an object of another kind than the call's cannot be read.
+fn not_this_kind(server: &Server, resource: &ResourceInfo, version: &str, kind: &str) -> String {
+    let short = version.rsplit('/').next().unwrap_or_default();
+    let (group, _) = version.rsplit_once('/').unwrap_or_default();
+    let package = |group: &str| match group.split('.').next() {
+        None | Some("") => "core".to_owned(),
+        Some(first) => first.to_owned(),
+    };
+    let registry = server.registry();
+    match registry.by_kind(group, short, kind).is_some() {
+        true => format!(
+            "converting ({short}.{kind}) to ({}.{}): unknown conversion",
+            package(&resource.group),
+            resource.kind
+        ),
+        false => format!("no kind {kind:?} is registered for version {version:?}"),
+    }
 }
 
 fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
@@ -46,25 +67,8 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
         ));
     }
     if kind != call.resource.kind {
+        let why = not_this_kind(&call.server, &call.resource, &version, &kind);
         let short = version.rsplit('/').next().unwrap_or_default();
-        let (group, _) = version.rsplit_once('/').unwrap_or_default();
-        let package = |group: &str| match group.split('.').next() {
-            None | Some("") => "core".to_owned(),
-            Some(first) => first.to_owned(),
-        };
-        let known = call
-            .server
-            .registry()
-            .by_kind(group, short, &kind)
-            .is_some();
-        let why = match known {
-            true => format!(
-                "converting ({short}.{kind}) to ({}.{}): unknown conversion",
-                package(&call.resource.group),
-                call.resource.kind
-            ),
-            false => format!("no kind {kind:?} is registered for version {version:?}"),
-        };
         let message = format!(
             "{kind} in version {short:?} cannot be handled as a {}: {why}",
             call.resource.kind
@@ -304,6 +308,7 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let object_kind = call.resource.kind.clone();
+    let (server, resource) = (call.server.clone(), call.resource.clone());
     let mut next = move |old: &Value| -> ApiResult<Value> {
         let mut new = old.clone();
         let done = match kind.as_str() {
@@ -316,15 +321,17 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
         };
         done.map_err(patch_error)?;
         if !new.is_object() {
-            let why =
-                "couldn't get version/kind; json parse error: the patched object is not an object";
-            return Err(ApiError::invalid_patch(&new, why));
+            let why = body::no_object(&new);
+            let why = format!("couldn't get version/kind; json parse error: {why}");
+            return Err(ApiError::invalid_patch(&new, &why));
         }
-        for field in ["kind", "apiVersion"] {
-            if new.get(field) != old.get(field) {
-                let why = format!("a patch cannot change {field}");
-                return Err(ApiError::invalid_patch(&new, &why));
-            }
+        if ["kind", "apiVersion"]
+            .iter()
+            .any(|f| new.get(f) != old.get(f))
+        {
+            let text = |field: &str| new.get(field).and_then(Value::as_str).unwrap_or_default();
+            let why = not_this_kind(&server, &resource, text("apiVersion"), text("kind"));
+            return Err(ApiError::invalid_patch(&new, &why));
         }
         if meta::name(&new) != meta::name(old) {
             return Err(ApiError::bad_request(format!(

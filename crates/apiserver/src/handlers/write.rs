@@ -157,6 +157,11 @@ impl Writer<'_> {
             );
             self.fill_in(&mut new);
             if managed == Managed::Track {
+                // Who sends a time of deletion is noted as its owner, though it does not come to pass.
+                const DELETION: [&str; 2] = ["deletionTimestamp", "deletionGracePeriodSeconds"];
+                DELETION
+                    .iter()
+                    .for_each(|field| meta::carry(&object, &mut new, field));
                 ssa::track_update(
                     None,
                     &mut new,
@@ -166,6 +171,9 @@ impl Writer<'_> {
                     &self.api_version(),
                     &now,
                 );
+                DELETION
+                    .iter()
+                    .for_each(|field| meta::unset(&mut new, field));
             }
             strategy::at_creation(self.resource, &mut new);
             self.server.allocate(self.resource, &mut new);

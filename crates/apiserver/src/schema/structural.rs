@@ -97,14 +97,6 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
             "must be false if x-kubernetes-int-or-string is true",
         ));
     }
-    if int_or_string && !kind.is_empty() {
-        errors.push(FieldError::invalid(
-            child(path, "type"),
-            kind.into(),
-            "must be empty if x-kubernetes-int-or-string is true",
-        ));
-    }
-
     let first_all_of = list(schema.get("allOf")).next();
     junctors(
         path,
@@ -149,11 +141,33 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
     metadata(path, schema, at, embedded, errors);
 }
 
+/// What Go says of a broken regular expression, where it is one of the common faults.
+fn go_regex_error(pattern: &str, error: &str) -> String {
+    let from = |start: char| pattern.rfind(start).map_or(pattern, |at| &pattern[at..]);
+    let problem = if error.contains("unclosed character class") {
+        format!("missing closing ]: `{}`", from('['))
+    } else if error.contains("unclosed group") {
+        format!("missing closing ): `{pattern}`")
+    } else if error.contains("unopened group") {
+        format!("unexpected ): `{pattern}`")
+    } else if error.contains("repetition operator missing expression") {
+        let operator = pattern.chars().find(|c| "*+?{".contains(*c));
+        format!(
+            "missing argument to repetition operator: `{}`",
+            operator.map(String::from).unwrap_or_default()
+        )
+    } else {
+        return error.to_owned();
+    };
+    format!("error parsing regexp: {problem}")
+}
+
 /// Rules that hold at any level.
 fn general(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
         && let Err(error) = Regex::new(pattern)
     {
+        let error = go_regex_error(pattern, &error.to_string());
         let detail = format!("must be a valid regular expression, but isn't: {error}");
         errors.push(FieldError::invalid(
             child(path, "pattern"),
@@ -285,19 +299,11 @@ fn nested(path: &str, schema: &Value, skip_any_of: bool, errors: &mut Vec<FieldE
     }
 }
 
-/// Every field that a value validation speaks of must be specified in the structure itself.
+/// Every field that a value validation of the root speaks of must be specified in the structure itself. Those further down
+/// are not looked at.
 fn complete(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     for (nested_path, sub) in branches(path, schema) {
         specified(path, Some(schema), &nested_path, sub, errors);
-    }
-    if let Some(items) = schema.get("items").filter(|i| i.is_object()) {
-        complete(&child(path, "items"), items, errors);
-    }
-    for (name, sub) in object(schema.get("properties")) {
-        complete(&key(&child(path, "properties"), name), sub, errors);
-    }
-    if let Some(sub) = schema.get("additionalProperties").filter(|a| a.is_object()) {
-        complete(&child(path, "additionalProperties"), sub, errors);
     }
 }
 

@@ -44,6 +44,20 @@ static RANDOM: LazyLock<Regex> = LazyLock::new(|| {
 static REVISION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)(resource ?version[^0-9]{0,40})(\d+)").unwrap());
 
+/// An object inside a message, `Invalid value: "{…}"`, with its keys in order: Go prints them in the order of its types.
+fn sorted(text: &str) -> String {
+    static OBJECT: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r#"Invalid value: ("\{(?:[^"\\]|\\.)*\}")"#).unwrap());
+    let sort = |found: &Captures| {
+        let inner = serde_json::from_str::<String>(&found[1]).ok();
+        let value = inner.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        value.map_or(found[0].to_owned(), |value| {
+            format!("Invalid value: {}", json!(value.to_string()))
+        })
+    };
+    OBJECT.replace_all(text, sort).into_owned()
+}
+
 impl Seen {
     fn collect(&mut self, value: &Value) {
         match value {
@@ -135,7 +149,7 @@ impl Seen {
         if key == "continue" && !text.is_empty() {
             return "<continue>".into();
         }
-        let mut text = text.to_owned();
+        let mut text = sorted(text);
         for (n, uid) in self.uids.iter().enumerate() {
             if text.contains(uid.as_str()) {
                 text = text.replace(uid, &format!("<uid {}>", n + 1));
