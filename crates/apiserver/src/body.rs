@@ -64,7 +64,16 @@ pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResul
     let json = matches!(content_type, "application/json" | "*/*" | "");
     let why = match serde_json::from_slice::<Value>(body) {
         _ if !json => None,
-        Ok(Value::Object(_) | Value::Null) => None,
+        Ok(Value::Null) => None,
+        Ok(Value::Object(object)) => ["apiVersion", "kind"].iter().find_map(|field| {
+            let value = object
+                .get(*field)
+                .filter(|v| !v.is_null() && !v.is_string())?;
+            let found = type_name(value);
+            Some(format!(
+                "json: cannot unmarshal {found} into Go struct field .{field} of type string"
+            ))
+        }),
         Ok(other) => Some(no_object(&other)),
         Err(error) => Some(go_json::problem(body).unwrap_or_else(|| error.to_string())),
     };
@@ -73,6 +82,12 @@ pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResul
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
             summary(body)
         ))),
+        None if content_type == "application/yaml" => read_yaml(body).map_err(|why| {
+            ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): yaml: {why} ({})",
+                summary(body)
+            ))
+        }),
         None => decode(content_type, body),
     }
 }
@@ -80,14 +95,20 @@ pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResul
 /// Why JSON that is no object has no apiVersion and no kind.
 pub(crate) fn no_object(value: &Value) -> String {
     const HEAD: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-    let found = match value {
+    let found = type_name(value);
+    format!("json: cannot unmarshal {found} into Go value of type {HEAD}")
+}
+
+/// What Go's decoder calls a value.
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
         Value::Array(_) => "array",
         Value::String(_) => "string",
         Value::Number(_) => "number",
         Value::Bool(_) => "bool",
-        Value::Null | Value::Object(_) => "object",
-    };
-    format!("json: cannot unmarshal {found} into Go value of type {HEAD}")
+        Value::Object(_) => "object",
+    }
 }
 
 /// The first bytes of a body, for people.
@@ -116,21 +137,23 @@ pub(crate) fn json(body: &[u8]) -> ApiResult<Value> {
 
 /// Decodes YAML, of which JSON is a subset.
 pub(crate) fn yaml(body: &[u8]) -> ApiResult<Value> {
+    read_yaml(body).map_err(|why| {
+        ApiError::bad_request(format!(
+            "error decoding YAML: error converting YAML to JSON: yaml: {why}"
+        ))
+    })
+}
+
+fn read_yaml(body: &[u8]) -> Result<Value, String> {
     if body.first() == Some(&b'{')
         && let Ok(value) = serde_json::from_slice(body)
     {
         return Ok(value);
     }
-    let text = std::str::from_utf8(body)
-        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+    let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
     // A key that stands twice is no error here: the last one counts, and field validation reports it.
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-    serde_saphyr::from_str_with_options(text, options).map_err(|e| {
-        let why = yaml_problem(&e.to_string());
-        ApiError::bad_request(format!(
-            "error decoding YAML: error converting YAML to JSON: yaml: {why}"
-        ))
-    })
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| yaml_problem(&e.to_string()))
 }
 
 /// What is wrong with a text that is no YAML: the line, and in the common cases the words that clients know.

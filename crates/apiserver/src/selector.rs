@@ -197,8 +197,9 @@ enum Operator {
 fn requirement(key: &str, operator: Operator, values: &[String]) -> Result<Requirement, String> {
     use Operator::{DoesNotExist, Equals, Exists, GreaterThan, In, LessThan, NotEquals, NotIn};
     let mut errors = Vec::new();
-    if let Some(problem) = names::qualified_problem(key) {
-        errors.push(FieldError::invalid("key", json!(key), problem));
+    let problems = names::qualified_problems(key);
+    if !problems.is_empty() {
+        errors.push(FieldError::invalid("key", json!(key), problems.join("; ")));
     }
     let mut numbers = Vec::new();
     match operator {
@@ -347,9 +348,10 @@ impl<'a> Parser<'a> {
         let Token::Word(key) = token else {
             return Err(found(token, "identifier"));
         };
-        if let Some(problem) = names::qualified_problem(key) {
+        let problems = names::qualified_problems(key);
+        if !problems.is_empty() {
             // It has no field at this point, and says so.
-            return Err(FieldError::invalid("<nil>", json!(key), problem).message());
+            return Err(FieldError::invalid("<nil>", json!(key), problems.join("; ")).message());
         }
         if negated {
             return requirement(key, Operator::DoesNotExist, &[]);
@@ -467,7 +469,7 @@ impl Fields {
             reqs.push(FieldReq {
                 field: unescape(field)?,
                 equal,
-                value: unescape(value).map_err(|e| format!("{}: {e}", bad()))?,
+                value: unescape(value)?,
             });
         }
         Ok(reqs)
@@ -519,12 +521,18 @@ fn unescape(text: &str) -> Result<String, String> {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
                 other => {
                     return Err(format!(
-                        "invalid escape '\\{}'",
+                        "invalid field selector: invalid escape sequence: \\{}",
                         other.map(String::from).unwrap_or_default()
                     ));
                 }
             },
-            ',' | '=' => return Err(format!("'{c}' must be written as '\\{c}'")),
+            // Go prints the letter as a number.
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    c as u32
+                ));
+            }
             c => out.push(c),
         }
     }

@@ -37,9 +37,10 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)").unwrap()
 });
 static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(\d+[ydhms])+$").unwrap());
-/// What Go prints of a pointer, the name of a pod's token volume, and a ClusterIP.
+/// What Go prints of a pointer and of a time, the name of a pod's token volume, and a ClusterIP.
 static RANDOM: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"0xc[0-9a-f]{6,}|kube-api-access-[a-z0-9]{5}|10\.96\.\d+\.\d+").unwrap()
+    Regex::new(r"0xc[0-9a-f]{6,}|time\.Date\([^)]*\)|kube-api-access-[a-z0-9]{5}|10\.96\.\d+\.\d+")
+        .unwrap()
 });
 static REVISION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)(resource ?version[^0-9]{0,40})(\d+)").unwrap());
