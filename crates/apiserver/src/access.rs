@@ -36,7 +36,7 @@ pub(crate) fn authenticate(
     if let Peer::Known(user) = peer {
         return impersonate(server, user.clone(), headers);
     }
-    let user = match auth::bearer(headers, fallback)? {
+    let user = match auth::bearer(headers, fallback) {
         None if *peer == Peer::Refused => return Err(ApiError::unauthorized()),
         None => User::anonymous(),
         Some(token) => {
@@ -121,14 +121,24 @@ fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResu
             .map(str::to_owned)
     };
     let Some(name) = text("impersonate-user") else {
-        if headers.contains_key("impersonate-group") {
-            let groups: Vec<String> = headers
-                .get_all("impersonate-group")
-                .iter()
-                .filter_map(|v| v.to_str().ok())
-                .map(|group| format!("{{Group  {group}    }}"))
-                .collect();
-            let what = groups.join(" ");
+        let all = |name: &str| {
+            let values = headers.get_all(name).iter();
+            let values = values.filter_map(|v| v.to_str().ok());
+            values.map(str::to_owned).collect::<Vec<_>>()
+        };
+        const EXTRA: &str = "impersonate-extra-";
+        let extra = headers
+            .keys()
+            .filter_map(|h| h.as_str().strip_prefix(EXTRA));
+        let extra = extra.flat_map(|key| {
+            let values = all(&format!("{EXTRA}{key}")).into_iter();
+            values.map(move |v| format!("{{UserExtra  {v}  authentication.k8s.io/v1  {key}}}"))
+        });
+        let groups = all("impersonate-group").into_iter();
+        let groups = groups.map(|group| format!("{{Group  {group}    }}"));
+        let asked: Vec<String> = groups.chain(extra).collect();
+        if !asked.is_empty() {
+            let what = asked.join(" ");
             return Err(ApiError::plain(
                 500,
                 &format!("requested [{what}] without impersonating a user"),

@@ -6,8 +6,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use crate::error::{ApiError, ApiResult};
-
 /// Members may do anything.
 pub(crate) const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
@@ -90,16 +88,14 @@ impl Tokens {
 }
 
 /// The bearer token of a request; `fallback` when it has no Authorization header. 401 for other schemes.
-pub(crate) fn bearer(headers: &HeaderMap, fallback: Option<&str>) -> ApiResult<Option<String>> {
-    match headers.get(AUTHORIZATION) {
-        None => Ok(fallback.map(str::to_owned)),
-        Some(value) => {
-            let text = value.to_str().unwrap_or_default();
-            let token = text
-                .split_once(' ')
-                .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-                .map(|(_, t)| t.trim().to_owned());
-            token.map(Some).ok_or_else(ApiError::unauthorized)
-        }
-    }
+pub(crate) fn bearer(headers: &HeaderMap, fallback: Option<&str>) -> Option<String> {
+    let Some(value) = headers.get(AUTHORIZATION) else {
+        return fallback.map(str::to_owned);
+    };
+    // Other schemes are nobody's credentials here.
+    let (scheme, token) = value.to_str().unwrap_or_default().split_once(' ')?;
+    let token = scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim().to_owned());
+    token.filter(|t| !t.is_empty())
 }

@@ -61,23 +61,20 @@ pub(crate) fn decode(content_type: &str, body: &[u8]) -> ApiResult<Value> {
 
 /// Decodes an object of a kind by its media type.
 pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResult<Value> {
-    const HEAD: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
     let json = matches!(content_type, "application/json" | "*/*" | "");
     let why = match serde_json::from_slice::<Value>(body) {
         _ if !json => None,
-        Ok(Value::Object(_) | Value::Null) => None,
-        Ok(Value::Array(_)) => Some(format!(
-            "json: cannot unmarshal array into Go value of type {HEAD}"
-        )),
-        Ok(Value::String(_)) => Some(format!(
-            "json: cannot unmarshal string into Go value of type {HEAD}"
-        )),
-        Ok(Value::Number(_)) => Some(format!(
-            "json: cannot unmarshal number into Go value of type {HEAD}"
-        )),
-        Ok(Value::Bool(_)) => Some(format!(
-            "json: cannot unmarshal bool into Go value of type {HEAD}"
-        )),
+        Ok(Value::Null) => None,
+        Ok(Value::Object(object)) => ["apiVersion", "kind"].iter().find_map(|field| {
+            let value = object
+                .get(*field)
+                .filter(|v| !v.is_null() && !v.is_string())?;
+            let found = type_name(value);
+            Some(format!(
+                "json: cannot unmarshal {found} into Go struct field .{field} of type string"
+            ))
+        }),
+        Ok(other) => Some(no_object(&other)),
         Err(error) => Some(go_json::problem(body).unwrap_or_else(|| error.to_string())),
     };
     match why {
@@ -85,7 +82,32 @@ pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResul
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
             summary(body)
         ))),
+        None if content_type == "application/yaml" => read_yaml(body).map_err(|why| {
+            ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): yaml: {why} ({})",
+                summary(body)
+            ))
+        }),
         None => decode(content_type, body),
+    }
+}
+
+/// Why JSON that is no object has no apiVersion and no kind.
+pub(crate) fn no_object(value: &Value) -> String {
+    const HEAD: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let found = type_name(value);
+    format!("json: cannot unmarshal {found} into Go value of type {HEAD}")
+}
+
+/// What Go's decoder calls a value.
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Object(_) => "object",
     }
 }
 
@@ -115,17 +137,43 @@ pub(crate) fn json(body: &[u8]) -> ApiResult<Value> {
 
 /// Decodes YAML, of which JSON is a subset.
 pub(crate) fn yaml(body: &[u8]) -> ApiResult<Value> {
+    read_yaml(body).map_err(|why| {
+        ApiError::bad_request(format!(
+            "error decoding YAML: error converting YAML to JSON: yaml: {why}"
+        ))
+    })
+}
+
+fn read_yaml(body: &[u8]) -> Result<Value, String> {
     if body.first() == Some(&b'{')
         && let Ok(value) = serde_json::from_slice(body)
     {
         return Ok(value);
     }
-    let text = std::str::from_utf8(body)
-        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))?;
+    let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
     // A key that stands twice is no error here: the last one counts, and field validation reports it.
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-    serde_saphyr::from_str_with_options(text, options)
-        .map_err(|e| ApiError::bad_request(format!("error decoding YAML: {e}")))
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| yaml_problem(&e.to_string()))
+}
+
+/// What is wrong with a text that is no YAML: the line, and in the common cases the words that clients know.
+fn yaml_problem(error: &str) -> String {
+    let first = error.lines().next().unwrap_or_default();
+    let first = first.trim_start_matches("error: ");
+    let line = first
+        .strip_prefix("line ")
+        .and_then(|rest| rest.split_once(' '))
+        .map(|(line, _)| line);
+    let problem = first.split_once(": ").map_or(first, |(_, problem)| problem);
+    let known = match problem {
+        open if open.contains("unclosed bracket '['") => "did not find expected ',' or ']'",
+        open if open.contains("unclosed bracket '{'") => "did not find expected ',' or '}'",
+        other => other,
+    };
+    match line {
+        Some(line) => format!("line {line}: {known}"),
+        None => known.to_owned(),
+    }
 }
 
 /// What field validation has to say about a body before anybody knows its schema.

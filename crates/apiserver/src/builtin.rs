@@ -57,7 +57,9 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
                 .or_insert_with(|| json!({}));
             labels[NAMESPACE_NAME] = json!(name);
         }
+        ("", "ConfigMap") => drop_empty(object, &["data", "binaryData"]),
         ("", "Secret") => {
+            drop_empty(object, &["data", "stringData"]);
             secret_data(object);
             let map = object
                 .as_object_mut()
@@ -422,6 +424,14 @@ pub(crate) fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str
     }
 }
 
+/// Maps without entries are as good as none, and not stored.
+fn drop_empty(object: &mut Value, fields: &[&str]) {
+    if let Some(map) = object.as_object_mut() {
+        let empty = |v: &Value| v.as_object().is_some_and(Map::is_empty);
+        map.retain(|name, value| !(fields.contains(&name.as_str()) && empty(value)));
+    }
+}
+
 /// The rules of built-in kinds that a controller can trip over.
 pub(crate) fn validate(
     resource: &ResourceInfo,
@@ -733,6 +743,19 @@ fn secret_or_config_size(object: &Value, errors: &mut Vec<FieldError>) {
                     format!("{field}[{key}]"),
                     json!(key),
                     detail,
+                ));
+            }
+            let dots = match key.as_str() {
+                "." => Some("must not be '.'"),
+                ".." => Some("must not be '..'"),
+                key if key.starts_with("..") => Some("must not start with '..'"),
+                _ => None,
+            };
+            if let Some(why) = dots {
+                errors.push(FieldError::invalid(
+                    format!("{field}[{key}]"),
+                    json!(key),
+                    why,
                 ));
             }
             size += value.as_str().map_or(0, str::len);

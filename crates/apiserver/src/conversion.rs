@@ -12,6 +12,7 @@ use crate::admission;
 use crate::error::{ApiError, ApiResult};
 use crate::hooks;
 use crate::meta;
+use crate::names;
 use crate::registry::{ResourceInfo, VersionInfo};
 use crate::schema::FieldError;
 use crate::server::Server;
@@ -56,57 +57,82 @@ pub(crate) fn defaults(crd: &mut Value) {
     }
 }
 
-/// The rules of `spec.conversion`.
-pub(crate) fn validate(crd: &Value, errors: &mut Vec<FieldError>) {
+/// The rules of `spec.conversion`. `certified`: the certificates must be good too.
+pub(crate) fn validate(crd: &Value, certified: bool, errors: &mut Vec<FieldError>) {
     let path = "spec.conversion";
     let conversion = meta::field(crd, path).cloned().unwrap_or_default();
     let webhook = conversion.get("webhook").filter(|w| !w.is_null());
-    match conversion["strategy"].as_str() {
-        Some("Webhook") => {
-            let client = webhook
-                .and_then(|w| w.get("clientConfig"))
-                .filter(|c| !c.is_null());
-            match client {
-                None => errors.push(FieldError::required(
-                    format!("{path}.webhookClientConfig"),
-                    "required when strategy is set to Webhook",
-                )),
-                Some(client) => {
-                    admission::client(&format!("{path}.webhookClientConfig"), client, errors)
-                }
-            }
-            let versions = webhook.and_then(|w| w["conversionReviewVersions"].as_array());
-            let path = format!("{path}.conversionReviewVersions");
-            match versions.filter(|v| !v.is_empty()) {
-                None => errors.push(FieldError::required(path, "")),
-                Some(versions)
-                    if !versions
-                        .iter()
-                        .any(|v| REVIEW_VERSIONS.iter().any(|k| v == k)) =>
-                {
-                    let detail = format!(
-                        "must include at least one of {}",
-                        REVIEW_VERSIONS.join(", ")
-                    );
-                    errors.push(FieldError::invalid(path, json!(versions), detail));
-                }
-                Some(_) => {}
-            }
-        }
-        Some("None") | None => {
-            if webhook.is_some() {
-                errors.push(FieldError::forbidden(
-                    format!("{path}.webhookClientConfig"),
-                    "should not be set when strategy is not set to Webhook",
-                ));
-            }
-        }
-        Some(other) => errors.push(FieldError::not_supported(
+    let client = webhook
+        .and_then(|w| w.get("clientConfig"))
+        .filter(|c| !c.is_null());
+    let versions = webhook.and_then(|w| w["conversionReviewVersions"].as_array());
+    let versions = versions.filter(|v| !v.is_empty());
+    let client_path = format!("{path}.webhookClientConfig");
+    let versions_path = format!("{path}.conversionReviewVersions");
+    let strategy = conversion["strategy"].as_str().unwrap_or_default();
+    match strategy {
+        "None" | "Webhook" => {}
+        "" => errors.push(FieldError::required(format!("{path}.strategy"), "")),
+        other => errors.push(FieldError::not_supported(
             format!("{path}.strategy"),
             json!(other),
             &["None".to_owned(), "Webhook".to_owned()],
         )),
     }
+    if strategy == "Webhook" {
+        match client {
+            None => errors.push(FieldError::required(
+                client_path,
+                "required when strategy is set to Webhook",
+            )),
+            Some(client) => {
+                admission::client(&client_path, client, errors);
+                if certified {
+                    admission::certificates(&client_path, client, errors);
+                }
+            }
+        }
+        match versions {
+            None => errors.push(FieldError::required(versions_path, "")),
+            Some(versions) => review_versions(&versions_path, versions, errors),
+        }
+        return;
+    }
+    let why = "should not be set when strategy is not set to Webhook";
+    if client.is_some() {
+        errors.push(FieldError::forbidden(client_path, why));
+    }
+    if versions.is_some() {
+        errors.push(FieldError::forbidden(versions_path, why));
+    }
+}
+
+fn review_versions(path: &str, versions: &[Value], errors: &mut Vec<FieldError>) {
+    for (i, version) in versions.iter().enumerate() {
+        let path = format!("{path}[{i}]");
+        let text = version.as_str().unwrap_or_default();
+        if versions[..i].contains(version) {
+            errors.push(FieldError::invalid(path, json!(text), "duplicate version"));
+        } else if let Some(why) = names::label_1035_problems(text) {
+            errors.push(FieldError::invalid(path, json!(text), why));
+        }
+    }
+    let known = |v: &Value| REVIEW_VERSIONS.iter().any(|k| v == k);
+    if !versions.iter().any(known) {
+        let detail = format!(
+            "must include at least one of {}",
+            REVIEW_VERSIONS.join(", ")
+        );
+        errors.push(FieldError::invalid(path, json!(versions), detail));
+    }
+}
+
+/// Whether the webhook's certificates, if it has any, can be read.
+pub(crate) fn has_good_certificates(crd: &Value) -> bool {
+    let client = meta::field(crd, "spec.conversion.webhook.clientConfig");
+    let mut errors = Vec::new();
+    admission::certificates("", client.unwrap_or(&Value::Null), &mut errors);
+    errors.is_empty()
 }
 
 /// Stored objects in the version of a request, where only a webhook can tell what they are in it.

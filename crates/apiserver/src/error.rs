@@ -303,8 +303,14 @@ impl ApiError {
 
     /// A question to the review APIs breaks their rules; they name no kind.
     pub fn invalid_review(group: &str, kind: &str, error: FieldError) -> Self {
-        let message = format!("{kind}.{group} \"\" is invalid: {error}");
-        let mut refusal = Self::new(422, "Invalid", message).causes(causes(&[error]));
+        Self::invalid_reviews(group, kind, &[error])
+    }
+
+    /// The same for several rules.
+    pub fn invalid_reviews(group: &str, kind: &str, errors: &[FieldError]) -> Self {
+        let what = crate::schema::aggregate(errors);
+        let message = format!("{kind}.{group} \"\" is invalid: {what}");
+        let mut refusal = Self::new(422, "Invalid", message).causes(causes(errors));
         refusal.details.insert("group".into(), json!(group));
         if !kind.is_empty() {
             refusal.details.insert("kind".into(), json!(kind));

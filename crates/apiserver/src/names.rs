@@ -38,8 +38,7 @@ const QUALIFIED_NAME: &str = "a qualified name must consist of alphanumeric char
 
 /// Whether a finalizer of a built-in kind is one of Kubernetes' own, or has a domain.
 pub(crate) fn is_finalizer(name: &str) -> bool {
-    matches!(name, "kubernetes" | "orphan" | "foregroundDeletion")
-        || (name.contains('/') && qualified_problem(name).is_none())
+    matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") || name.contains('/')
 }
 
 /// What is wrong with a name, if anything.
@@ -64,23 +63,82 @@ pub(crate) fn name_problem(rule: NameRule, name: &str) -> Option<String> {
     }
 }
 
+/// All that is wrong with a DNS-1035 label.
+pub(crate) fn label_1035_problems(name: &str) -> Option<String> {
+    let shape = is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
+    joined(name, 63, shape, LABEL_1035)
+}
+
+/// All that is wrong with a subdomain.
+pub(crate) fn subdomain_problems(name: &str) -> Option<String> {
+    joined(name, 253, name.split('.').all(is_label), SUBDOMAIN)
+}
+
+fn joined(name: &str, most: usize, shape: bool, why: &str) -> Option<String> {
+    let mut problems = Vec::new();
+    if name.len() > most {
+        problems.push(format!("must be no more than {most} bytes"));
+    }
+    if !shape {
+        problems.push(why.to_owned());
+    }
+    (!problems.is_empty()).then(|| problems.join(","))
+}
+
+/// Whether Go would print a character as it is: letters, marks, numbers, punctuation, symbols, and the plain space.
+pub(crate) fn is_print(c: char) -> bool {
+    c == ' ' || !(c.is_control() || c.is_whitespace())
+}
+
 /// What is wrong with a qualified name (`example.com/name`), if anything.
 pub(crate) fn qualified_problem(key: &str) -> Option<String> {
-    match key.split_once('/') {
-        Some((_, name)) if name.contains('/') => Some(QUALIFIED_NAME.into()),
-        Some((prefix, name)) => {
-            if prefix.is_empty() {
-                return Some("prefix part must be non-empty".into());
-            }
-            if !is_subdomain(prefix) {
-                return Some(format!("prefix part {SUBDOMAIN}"));
-            }
-            (!is_qualified_part(name)).then(|| QUALIFIED.into())
+    qualified_problems(key).into_iter().next()
+}
+
+/// All that is wrong with a qualified name.
+pub(crate) fn qualified_problems(key: &str) -> Vec<String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((_, name)) if name.contains('/') => return vec![QUALIFIED_NAME.into()],
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let mut problems = Vec::new();
+    match prefix {
+        Some("") => problems.push("prefix part must be non-empty".to_owned()),
+        Some(prefix) => {
+            problems.extend(subdomain_problems(prefix).map(|why| format!("prefix part {why}")));
         }
-        None if key.is_empty() => Some("name part must be non-empty".into()),
-        None if key.len() > 63 => Some("name part must be no more than 63 bytes".into()),
-        None => (!is_qualified_part(key)).then(|| QUALIFIED.into()),
+        None => {}
     }
+    if name.is_empty() {
+        problems.push("name part must be non-empty".into());
+    } else if name.len() > 63 {
+        problems.push("name part must be no more than 63 bytes".into());
+    }
+    let edge = |c: char| c.is_ascii_alphanumeric();
+    let inner = |c: char| edge(c) || matches!(c, '-' | '_' | '.');
+    if !(name.starts_with(edge) && name.ends_with(edge) && name.chars().all(inner)) {
+        problems.push(QUALIFIED.into());
+    }
+    problems
+}
+
+/// What is wrong with the value of a label, if anything.
+pub(crate) fn label_value_problem(value: &str) -> Option<String> {
+    let mut problems = Vec::new();
+    if value.len() > 63 {
+        problems.push("must be no more than 63 bytes");
+    }
+    let shape = value.is_empty()
+        || (value.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && value.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && value
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')));
+    if !shape {
+        problems.push(LABEL_VALUE);
+    }
+    (!problems.is_empty()).then(|| problems.join("; "))
 }
 
 /// Checks `metadata` of an object that is about to be stored.
@@ -117,7 +175,7 @@ pub(crate) fn metadata_problems(
     if let Some(annotations) = meta::get(object, "annotations").and_then(Value::as_object) {
         let mut size = 0;
         for (key, value) in annotations {
-            if let Some(problem) = qualified_problem(&key.to_lowercase()) {
+            for problem in qualified_problems(&key.to_lowercase()) {
                 errors.push(FieldError::invalid(
                     "metadata.annotations",
                     json!(key),
@@ -137,7 +195,7 @@ pub(crate) fn metadata_problems(
         }
     }
     for finalizer in meta::finalizers(object) {
-        if let Some(problem) = qualified_problem(&finalizer) {
+        for problem in qualified_problems(&finalizer) {
             errors.push(FieldError::invalid(
                 "metadata.finalizers",
                 json!(finalizer),
@@ -168,7 +226,7 @@ fn labels(object: &Value, errors: &mut Vec<FieldError>) {
         return;
     };
     for (key, value) in labels {
-        if let Some(problem) = qualified_problem(key) {
+        for problem in qualified_problems(key) {
             errors.push(FieldError::invalid("metadata.labels", json!(key), problem));
         }
         match value.as_str() {
@@ -195,12 +253,11 @@ fn owners(object: &Value, errors: &mut Vec<FieldError>) {
     let mut controllers = 0;
     for owner in meta::owners(object) {
         for field in ["apiVersion", "kind", "name", "uid"] {
-            if owner
-                .get(field)
-                .and_then(Value::as_str)
-                .unwrap_or("")
-                .is_empty()
-            {
+            let text = owner.get(field).and_then(Value::as_str).unwrap_or("");
+            // A version with more than a group before it is none.
+            let bad_version =
+                field == "apiVersion" && (text.matches('/').count() > 1 || text.ends_with('/'));
+            if text.is_empty() || bad_version {
                 let what = if field == "apiVersion" {
                     "version"
                 } else {
@@ -208,7 +265,7 @@ fn owners(object: &Value, errors: &mut Vec<FieldError>) {
                 };
                 errors.push(FieldError::invalid(
                     format!("metadata.ownerReferences.{field}"),
-                    json!(""),
+                    json!(text),
                     format!("{what} must not be empty"),
                 ));
             }

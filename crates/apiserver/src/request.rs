@@ -77,9 +77,9 @@ impl Query {
             .map(|(_, v)| v.as_str())
     }
 
-    /// All values of a parameter, empty ones left out.
-    pub fn all(&self, key: &str) -> Vec<String> {
-        let values = self.0.iter().filter(|(k, v)| k == key && !v.is_empty());
+    /// All values, empty ones too.
+    pub fn given(&self, key: &str) -> Vec<String> {
+        let values = self.0.iter().filter(|(k, _)| k == key);
         values.map(|(_, v)| v.clone()).collect()
     }
 

@@ -49,8 +49,38 @@ pub fn access_review(
     decide: impl Fn(User<'_>, &Attributes) -> Decision,
 ) -> ApiResult<Value> {
     let kind = text(&object, "kind").to_owned();
+    let local = kind == "LocalSubjectAccessReview";
+    let mut metadata = object.get("metadata").cloned().unwrap_or_default();
+    if let Some(map) = metadata.as_object_mut() {
+        map.retain(|name, _| !(name == "managedFields" || (local && name == "namespace")));
+        if !map.is_empty() {
+            return Err(invalid(
+                "metadata",
+                object["metadata"].clone(),
+                "must be empty",
+            ));
+        }
+    }
     let spec = object.get("spec").cloned().unwrap_or_default();
-    let attrs = attributes(&spec)?;
+    let name = text(&spec, "user");
+    let groups: Vec<String> = strings(&spec, "groups");
+    let nobody = kind != "SelfSubjectAccessReview" && name.is_empty() && groups.is_empty();
+    let whom = || {
+        let why = "at least one of user or group must be specified";
+        FieldError::invalid("spec.user", json!(""), why)
+    };
+    let attrs = match attributes(&spec) {
+        Ok(attrs) => attrs,
+        Err(error) => {
+            let mut errors = vec![error];
+            errors.extend(nobody.then(whom));
+            return Err(ApiError::invalid_reviews(
+                "authorization.k8s.io",
+                "",
+                &errors,
+            ));
+        }
+    };
     if kind == "LocalSubjectAccessReview" {
         if attrs.resource.is_empty() {
             let why = "disallowed on this kind of request";
@@ -65,11 +95,8 @@ pub fn access_review(
     let decision = if kind == "SelfSubjectAccessReview" {
         decide(asker, &attrs)
     } else {
-        let name = text(&spec, "user");
-        let groups: Vec<String> = strings(&spec, "groups");
-        if name.is_empty() && groups.is_empty() {
-            let why = "at least one of user or group must be specified";
-            return Err(invalid("spec.user", json!(""), why));
+        if nobody {
+            return Err(ApiError::invalid_review("authorization.k8s.io", "", whom()));
         }
         decide(
             User {
@@ -96,18 +123,26 @@ fn invalid(field: &str, value: Value, why: &str) -> ApiError {
     )
 }
 
-fn attributes(spec: &Value) -> ApiResult<Attributes> {
+fn attributes(spec: &Value) -> Result<Attributes, FieldError> {
     let given = |key: &str| spec.get(key).filter(|v| v.is_object());
     match (given("resourceAttributes"), given("nonResourceAttributes")) {
         (Some(_), Some(_)) => {
             let why = "cannot be specified in combination with resourceAttributes";
             let value = spec["nonResourceAttributes"].clone();
-            Err(invalid("spec.nonResourceAttributes", value, why))
+            Err(FieldError::invalid(
+                "spec.nonResourceAttributes",
+                value,
+                why,
+            ))
         }
         (None, None) => {
             let why =
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            Err(invalid("spec.resourceAttributes", Value::Null, why))
+            Err(FieldError::invalid(
+                "spec.resourceAttributes",
+                Value::Null,
+                why,
+            ))
         }
         (Some(r), None) => Ok(Attributes {
             verb: text(r, "verb").into(),

@@ -6,7 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::names;
+use crate::schema::{FieldError, aggregate};
 
 /// A parsed label selector. The default selects everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,34 +61,28 @@ impl Test {
 
 impl Labels {
     /// Parses the text of a `labelSelector` query parameter. An empty text selects everything.
-    /// The error says which part could not be understood.
+    /// The error says which part could not be understood, in the words of the API server.
     pub fn parse(text: &str) -> Result<Labels, String> {
-        let tokens = lex(text).map_err(|e| format!("unable to parse requirement: {e}"))?;
+        let tokens = lex(text);
         let mut parser = Parser { tokens: &tokens };
         let mut requirements = Vec::new();
-        if !tokens.is_empty() {
-            loop {
-                requirements.push(
-                    parser
-                        .requirement()
-                        .map_err(|e| format!("unable to parse requirement: {e}"))?,
-                );
-                match parser.next() {
-                    None => break,
-                    Some(Token::Comma) if !parser.tokens.is_empty() => {}
-                    Some(Token::Comma) => {
-                        return Err(
-                            "unable to parse requirement: found '', expected: identifier after ','"
-                                .into(),
-                        );
-                    }
-                    Some(other) => {
-                        return Err(format!(
-                            "unable to parse requirement: found '{}', expected: ',' or 'end of string'",
-                            other.text()
-                        ));
-                    }
+        loop {
+            match parser.peek() {
+                Token::End => break,
+                Token::Word(_) | Token::Not => {}
+                other => {
+                    return Err(found(other, "!, identifier, or 'end of string'"));
                 }
+            }
+            let one = parser.requirement();
+            requirements.push(one.map_err(|e| format!("unable to parse requirement: {e}"))?);
+            match parser.next() {
+                Token::End => break,
+                Token::Comma => match parser.peek() {
+                    Token::Word(_) | Token::Not => {}
+                    other => return Err(found(other, "identifier after ','")),
+                },
+                other => return Err(found(other, "',' or 'end of string'")),
             }
         }
         Ok(Labels {
@@ -114,10 +111,7 @@ impl Labels {
                     let value = value
                         .as_str()
                         .ok_or_else(|| format!("matchLabels[{key}]: the value must be a string"))?;
-                    requirements.push(requirement(
-                        key,
-                        Test::In(BTreeSet::from([value.to_owned()])),
-                    )?);
+                    requirements.push(requirement(key, Operator::Equals, &[value.to_owned()])?);
                 }
             }
             Some(_) => return Err("matchLabels must be an object".into()),
@@ -166,10 +160,10 @@ fn from_expression(expression: &Value) -> Result<Requirement, String> {
         .get("operator")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let mut values = BTreeSet::new();
+    let mut values = Vec::new();
     if let Some(list) = expression.get("values").and_then(Value::as_array) {
         for value in list {
-            values.insert(
+            values.push(
                 value
                     .as_str()
                     .ok_or_else(|| format!("matchExpressions key {key:?}: values must be strings"))?
@@ -177,83 +171,82 @@ fn from_expression(expression: &Value) -> Result<Requirement, String> {
             );
         }
     }
-    let test = match operator {
-        "In" | "NotIn" if values.is_empty() => {
-            return Err(format!(
-                "matchExpressions key {key:?}: values must be non-empty for operator {operator}"
-            ));
-        }
-        "In" => Test::In(values),
-        "NotIn" => Test::NotIn(values),
-        "Exists" | "DoesNotExist" if !values.is_empty() => {
-            return Err(format!(
-                "matchExpressions key {key:?}: values must be empty for operator {operator}"
-            ));
-        }
-        "Exists" => Test::Exists,
-        "DoesNotExist" => Test::DoesNotExist,
+    let operator = match operator {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
         other => return Err(format!("{other:?} is not a valid label selector operator")),
     };
-    requirement(key, test)
+    requirement(key, operator, &values)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Operator {
+    In,
+    NotIn,
+    Equals,
+    NotEquals,
+    GreaterThan,
+    LessThan,
+    Exists,
+    DoesNotExist,
 }
 
 /// Checks key and values like a label's key and value, and builds the requirement.
-fn requirement(key: &str, test: Test) -> Result<Requirement, String> {
-    check_key(key)?;
-    if let Test::In(values) | Test::NotIn(values) = &test {
-        values.iter().try_for_each(|v| check_value(key, v))?;
+fn requirement(key: &str, operator: Operator, values: &[String]) -> Result<Requirement, String> {
+    use Operator::{DoesNotExist, Equals, Exists, GreaterThan, In, LessThan, NotEquals, NotIn};
+    let mut errors = Vec::new();
+    let problems = names::qualified_problems(key);
+    if !problems.is_empty() {
+        errors.push(FieldError::invalid("key", json!(key), problems.join("; ")));
     }
+    let mut numbers = Vec::new();
+    match operator {
+        In | NotIn if values.is_empty() => {
+            let why = "for 'in', 'notin' operators, values set can't be empty";
+            errors.push(FieldError::invalid("values", json!(values), why));
+        }
+        Exists | DoesNotExist if !values.is_empty() => {
+            let why = "values set must be empty for exists and does not exist";
+            errors.push(FieldError::invalid("values", json!(values), why));
+        }
+        GreaterThan | LessThan => {
+            for (i, value) in values.iter().enumerate() {
+                match value.parse::<i64>() {
+                    Ok(number) => numbers.push(number),
+                    Err(_) => {
+                        let why = "for 'Gt', 'Lt' operators, the value must be an integer";
+                        let path = format!("values[{i}]");
+                        errors.push(FieldError::invalid(path, json!(value), why));
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+    for (i, value) in values.iter().enumerate() {
+        if let Some(problem) = names::label_value_problem(value) {
+            let path = format!("values[{i}][{key}]");
+            errors.push(FieldError::invalid(path, json!(value), problem));
+        }
+    }
+    if !errors.is_empty() {
+        return Err(aggregate(&errors));
+    }
+    let set = values.iter().cloned().collect();
+    let number = numbers.first().copied().unwrap_or_default();
     Ok(Requirement {
         key: key.to_owned(),
-        test,
+        test: match operator {
+            In | Equals => Test::In(set),
+            NotIn | NotEquals => Test::NotIn(set),
+            Exists => Test::Exists,
+            DoesNotExist => Test::DoesNotExist,
+            GreaterThan => Test::GreaterThan(number),
+            LessThan => Test::LessThan(number),
+        },
     })
-}
-
-fn alphanumeric_ends(text: &str) -> bool {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    edge(text.chars().next()) && edge(text.chars().next_back())
-}
-
-fn label_chars(text: &str) -> bool {
-    text.chars()
-        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-}
-
-fn check_key(key: &str) -> Result<(), String> {
-    let (prefix, name) = match key.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, key),
-    };
-    let name_ok = name.len() <= 63 && alphanumeric_ends(name) && label_chars(name);
-    let prefix_ok = prefix.is_none_or(|p| {
-        !p.is_empty()
-            && p.len() <= 253
-            && p.split('.').all(|part| {
-                alphanumeric_ends(part)
-                    && part
-                        .chars()
-                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-            })
-    });
-    if name_ok && prefix_ok {
-        Ok(())
-    } else {
-        Err(format!(
-            "invalid label key {key:?}: it must be a qualified name such as 'example.com/MyName'"
-        ))
-    }
-}
-
-fn check_value(key: &str, value: &str) -> Result<(), String> {
-    let ok =
-        value.is_empty() || (value.len() <= 63 && alphanumeric_ends(value) && label_chars(value));
-    if ok {
-        Ok(())
-    } else {
-        Err(format!(
-            "invalid label value {value:?} for key {key:?}: at most 63 characters, alphanumeric, '-', '_' or '.', and an alphanumeric character at both ends"
-        ))
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -263,10 +256,12 @@ enum Token {
     Close,
     Comma,
     Not,
-    Eq,
+    /// `=` or `==`.
+    Eq(&'static str),
     NotEq,
     Greater,
     Less,
+    End,
 }
 
 impl Token {
@@ -277,132 +272,165 @@ impl Token {
             Token::Close => ")",
             Token::Comma => ",",
             Token::Not => "!",
-            Token::Eq => "=",
+            Token::Eq(text) => text,
             Token::NotEq => "!=",
             Token::Greater => ">",
             Token::Less => "<",
+            Token::End => "",
         }
     }
 }
 
-fn lex(text: &str) -> Result<Vec<Token>, String> {
+/// The tokens, with an end that stays the last one. What follows a NUL is not read.
+fn lex(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let token = match c {
             ' ' | '\t' | '\r' | '\n' => continue,
+            '\0' => break,
             '(' => Token::Open,
             ')' => Token::Close,
             ',' => Token::Comma,
             '>' => Token::Greater,
             '<' => Token::Less,
-            '=' => {
-                chars.next_if_eq(&'=');
-                Token::Eq
-            }
+            '=' => Token::Eq(match chars.next_if_eq(&'=') {
+                Some(_) => "==",
+                None => "=",
+            }),
             '!' => match chars.next_if_eq(&'=') {
                 Some(_) => Token::NotEq,
                 None => Token::Not,
             },
             first => {
                 let mut word = String::from(first);
-                while let Some(c) = chars.next_if(|c| !c.is_whitespace() && !"(),><=!".contains(*c))
-                {
+                while let Some(c) = chars.next_if(|c| !" \t\r\n(),><=!\0".contains(*c)) {
                     word.push(c);
                 }
-                if word.contains('\0') {
-                    return Err("found a NUL character".into());
-                }
+                chars.next_if_eq(&'\0');
                 Token::Word(word)
             }
         };
         tokens.push(token);
     }
-    Ok(tokens)
+    tokens.push(Token::End);
+    tokens
+}
+
+fn found(token: &Token, expected: &str) -> String {
+    format!("found '{}', expected: {expected}", token.text())
 }
 
 struct Parser<'a> {
+    /// Never empty: the end is not taken out.
     tokens: &'a [Token],
 }
 
 impl<'a> Parser<'a> {
-    fn next(&mut self) -> Option<&'a Token> {
-        let (first, rest) = self.tokens.split_first()?;
-        self.tokens = rest;
-        Some(first)
+    fn peek(&self) -> &'a Token {
+        self.tokens.first().unwrap_or(&Token::End)
     }
 
-    fn found(token: Option<&Token>, expected: &str) -> String {
-        format!(
-            "found '{}', expected: {expected}",
-            token.map_or("", Token::text)
-        )
+    fn next(&mut self) -> &'a Token {
+        let first = self.peek();
+        if self.tokens.len() > 1 {
+            self.tokens = &self.tokens[1..];
+        }
+        first
     }
 
     fn requirement(&mut self) -> Result<Requirement, String> {
-        let (negated, key) = match self.next() {
-            Some(Token::Not) => match self.next() {
-                Some(Token::Word(key)) => (true, key),
-                other => return Err(Self::found(other, "identifier")),
-            },
-            Some(Token::Word(key)) => (false, key),
-            other => return Err(Self::found(other, "!, identifier, or 'end of string'")),
+        let mut token = self.next();
+        let negated = token == &Token::Not;
+        if negated {
+            token = self.next();
+        }
+        let Token::Word(key) = token else {
+            return Err(found(token, "identifier"));
         };
-        let test = match self.tokens.first() {
-            None | Some(Token::Comma) if negated => Test::DoesNotExist,
-            None | Some(Token::Comma) => Test::Exists,
-            Some(_) if negated => return Err(Self::found(self.next(), "',' or 'end of string'")),
-            Some(_) => self.test()?,
+        let problems = names::qualified_problems(key);
+        if !problems.is_empty() {
+            // It has no field at this point, and says so.
+            return Err(FieldError::invalid("<nil>", json!(key), problems.join("; ")).message());
+        }
+        if negated {
+            return requirement(key, Operator::DoesNotExist, &[]);
+        }
+        if matches!(self.peek(), Token::End | Token::Comma) {
+            return requirement(key, Operator::Exists, &[]);
+        }
+        let operator = match self.next() {
+            Token::Eq(_) => Operator::Equals,
+            Token::NotEq => Operator::NotEquals,
+            Token::Greater => Operator::GreaterThan,
+            Token::Less => Operator::LessThan,
+            Token::Word(w) if w == "in" => Operator::In,
+            Token::Word(w) if w == "notin" => Operator::NotIn,
+            other => return Err(found(other, "in, notin, =, ==, !=, gt, lt")),
         };
-        requirement(key, test)
-    }
-
-    fn test(&mut self) -> Result<Test, String> {
-        Ok(match self.next() {
-            Some(Token::Eq) => Test::In(BTreeSet::from([self.exact_value()])),
-            Some(Token::NotEq) => Test::NotIn(BTreeSet::from([self.exact_value()])),
-            Some(Token::Greater) => Test::GreaterThan(self.number()?),
-            Some(Token::Less) => Test::LessThan(self.number()?),
-            Some(Token::Word(w)) if w == "in" => Test::In(self.values()?),
-            Some(Token::Word(w)) if w == "notin" => Test::NotIn(self.values()?),
-            other => return Err(Self::found(other, "in, notin, =, ==, !=, gt, lt")),
-        })
+        let values = match operator {
+            Operator::In | Operator::NotIn => self.values()?,
+            _ => BTreeSet::from([self.exact_value()?]),
+        };
+        requirement(key, operator, &Vec::from_iter(values))
     }
 
     /// `key=` compares with the empty value.
-    fn exact_value(&mut self) -> String {
-        match self.tokens.first() {
-            Some(Token::Word(w)) => {
-                self.next();
-                w.clone()
-            }
-            _ => String::new(),
+    fn exact_value(&mut self) -> Result<String, String> {
+        if matches!(self.peek(), Token::End | Token::Comma) {
+            return Ok(String::new());
         }
-    }
-
-    fn number(&mut self) -> Result<i64, String> {
         match self.next() {
-            Some(Token::Word(w)) => w.parse().map_err(|_| {
-                format!("{w:?}: for 'Gt', 'Lt' operators, the value must be an integer")
-            }),
-            other => Err(Self::found(other, "an integer")),
+            Token::Word(w) => Ok(w.clone()),
+            other => Err(found(other, "identifier")),
         }
     }
 
     fn values(&mut self) -> Result<BTreeSet<String>, String> {
-        match self.next() {
-            Some(Token::Open) => {}
-            other => return Err(Self::found(other, "'('")),
+        let open = self.next();
+        if open != &Token::Open {
+            return Err(format!("found '{}' expected: '('", open.text()));
+        }
+        match self.peek() {
+            Token::Word(_) | Token::Comma => {}
+            Token::Close => {
+                self.next();
+                return Ok(BTreeSet::from([String::new()]));
+            }
+            other => return Err(found(other, "',', ')' or identifier")),
         }
         let mut values = BTreeSet::new();
         loop {
-            values.insert(self.exact_value());
             match self.next() {
-                Some(Token::Comma) => {}
-                Some(Token::Close) => return Ok(values),
-                other => return Err(Self::found(other, "',' or ')'")),
+                Token::Word(word) => {
+                    values.insert(word.clone());
+                    match self.peek() {
+                        Token::Comma => {}
+                        Token::Close => break,
+                        other => return Err(found(other, "',' or ')'")),
+                    }
+                }
+                Token::Comma => {
+                    if values.is_empty() {
+                        values.insert(String::new());
+                    }
+                    match self.peek() {
+                        Token::Close => {
+                            values.insert(String::new());
+                            break;
+                        }
+                        Token::Comma => {
+                            self.next();
+                            values.insert(String::new());
+                        }
+                        _ => {}
+                    }
+                }
+                other => return Err(found(other, "',', or identifier")),
             }
         }
+        self.next();
+        Ok(values)
     }
 }
 
@@ -441,7 +469,7 @@ impl Fields {
             reqs.push(FieldReq {
                 field: unescape(field)?,
                 equal,
-                value: unescape(value).map_err(|e| format!("{}: {e}", bad()))?,
+                value: unescape(value)?,
             });
         }
         Ok(reqs)
@@ -493,12 +521,18 @@ fn unescape(text: &str) -> Result<String, String> {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
                 other => {
                     return Err(format!(
-                        "invalid escape '\\{}'",
+                        "invalid field selector: invalid escape sequence: \\{}",
                         other.map(String::from).unwrap_or_default()
                     ));
                 }
             },
-            ',' | '=' => return Err(format!("'{c}' must be written as '\\{c}'")),
+            // Go prints the letter as a number.
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    c as u32
+                ));
+            }
             c => out.push(c),
         }
     }
@@ -508,7 +542,6 @@ fn unescape(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use http::Uri;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Map, Value, json};
 
 use super::conditions;
@@ -334,6 +335,27 @@ pub(crate) fn client(path: &str, client: &Value, errors: &mut Vec<FieldError>) {
             "exactly one of url or service is required",
         )),
     }
+}
+
+/// The `caBundle` of a client, if it has one, holds certificates.
+pub(crate) fn certificates(path: &str, client: &Value, errors: &mut Vec<FieldError>) {
+    let bundle = text(client, "caBundle");
+    if bundle.is_empty() {
+        return;
+    }
+    let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, bundle);
+    let found: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&bytes.unwrap_or_default()).collect();
+    let why = match found {
+        Ok(found) if !found.is_empty() => return,
+        Ok(_) => "data does not contain any valid RSA or ECDSA certificates".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    errors.push(FieldError::invalid(
+        format!("{path}.caBundle"),
+        json!(bundle),
+        format!("unable to load root certificates: {why}"),
+    ));
 }
 
 fn url(path: &str, given: &str, errors: &mut Vec<FieldError>) {

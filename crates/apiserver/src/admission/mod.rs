@@ -16,7 +16,7 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-pub(crate) use config::{client, defaults, validate};
+pub(crate) use config::{certificates, client, defaults, validate};
 use hook::{Hook, Invocation};
 use review::Answer;
 

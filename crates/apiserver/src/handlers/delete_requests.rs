@@ -104,6 +104,10 @@ pub(crate) async fn collection(call: &mut Call) -> ApiResult<Reply> {
         return Err(ApiError::method_not_allowed());
     }
     let mut options = parsed(call)?;
+    let limit = call.query.get("limit").filter(|l| !l.is_empty());
+    if let Some(limit) = limit.filter(|l| l.parse::<i64>().is_err()) {
+        return Err(ApiError::no_number(limit));
+    }
     // Preconditions name one object.
     options.uid = None;
     options.resource_version = None;

@@ -7,7 +7,9 @@ use super::{Call, Reply, read};
 use crate::admission::Admission;
 use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
+use crate::registry::ResourceInfo;
 use crate::schema::{FieldError, FieldErrorKind};
+use crate::server::Server;
 use crate::store::Key;
 use crate::strategy::Endpoint;
 use crate::{access, body, crd, duplicates, meta, negotiate, openapi, patch, ssa};
@@ -20,7 +22,31 @@ pub(crate) fn decode(call: &Call) -> ApiResult<Value> {
     Ok(object)
 }
 
+/// Why an object of another kind than the call's cannot be read.
+fn not_this_kind(server: &Server, resource: &ResourceInfo, version: &str, kind: &str) -> String {
+    let short = version.rsplit('/').next().unwrap_or_default();
+    let (group, _) = version.rsplit_once('/').unwrap_or_default();
+    let package = |group: &str| match group.split('.').next() {
+        None | Some("") => "core".to_owned(),
+        Some(first) => first.to_owned(),
+    };
+    let registry = server.registry();
+    // Lists of anything are a kind too, though not a resource.
+    let list = version == "v1" && kind == "List";
+    match list || registry.by_kind(group, short, kind).is_some() {
+        true => format!(
+            "converting ({short}.{kind}) to ({}.{}): unknown conversion",
+            package(&resource.group),
+            resource.kind
+        ),
+        false => format!("no kind {kind:?} is registered for version {version:?}"),
+    }
+}
+
 fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
+    if object.is_null() {
+        *object = json!({});
+    }
     if !object.is_object() {
         return Err(ApiError::bad_request("the request body is not an object"));
     }
@@ -46,25 +72,8 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
         ));
     }
     if kind != call.resource.kind {
+        let why = not_this_kind(&call.server, &call.resource, &version, &kind);
         let short = version.rsplit('/').next().unwrap_or_default();
-        let (group, _) = version.rsplit_once('/').unwrap_or_default();
-        let package = |group: &str| match group.split('.').next() {
-            None | Some("") => "core".to_owned(),
-            Some(first) => first.to_owned(),
-        };
-        let known = call
-            .server
-            .registry()
-            .by_kind(group, short, &kind)
-            .is_some();
-        let why = match known {
-            true => format!(
-                "converting ({short}.{kind}) to ({}.{}): unknown conversion",
-                package(&call.resource.group),
-                call.resource.kind
-            ),
-            false => format!("no kind {kind:?} is registered for version {version:?}"),
-        };
         let message = format!(
             "{kind} in version {short:?} cannot be handled as a {}: {why}",
             call.resource.kind
@@ -227,6 +236,13 @@ pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Re
         let written = run(call, false, write).await?;
         return reply(call, 201, &written).await;
     }
+    if !exists && !meta::uid(&object).is_empty() {
+        let why = format!(
+            "Precondition failed: UID in precondition: {}, UID in object meta: ",
+            meta::uid(&object)
+        );
+        return Err(ApiError::conflict(&call.resource, &key.name, &why));
+    }
     if exists && !unconditional && meta::resource_version(&object).is_empty() {
         // Kubernetes prints the missing version as a Go number.
         let why = "0x0: must be specified for an update";
@@ -276,13 +292,22 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
             "the body of the request was in an unknown format - accepted media types include: {types}"
         ))
     };
+    // Who patches nothing hears of that first.
+    read::find(call)?;
+    let checked = unknown(call, true) != Unknown::Ignore;
     let body = match kind.as_str() {
+        "application/json-patch+json" if checked => {
+            patch::decode_operations(&call.body).map_err(|why| undecodable(&why))?
+        }
         "application/json-patch+json" => body::json(&call.body)?,
+        "application/merge-patch+json" if checked => {
+            patch::decode_object(&call.body).map_err(|why| undecodable(&why))?
+        }
         "application/merge-patch+json" => {
             body::json(&call.body).map_err(|_| ApiError::bad_request("Invalid JSON Patch"))?
         }
         "application/strategic-merge-patch+json" if !call.resource.is_custom() => {
-            body::json(&call.body)?
+            patch::decode_object(&call.body).map_err(ApiError::bad_request)?
         }
         "application/strategic-merge-patch+json" => {
             return Err(unsupported(
@@ -293,9 +318,6 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
             return Err(ApiError::unsupported_media_type("415: Unsupported Media Type").generic());
         }
     };
-    if kind == "application/strategic-merge-patch+json" && !body.is_object() {
-        return Err(ApiError::bad_request("the patch is not an object"));
-    }
     if unknown(call, true) != Unknown::Ignore {
         call.strict.json = duplicates::in_json(&call.body);
     }
@@ -304,6 +326,7 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let object_kind = call.resource.kind.clone();
+    let (server, resource) = (call.server.clone(), call.resource.clone());
     let mut next = move |old: &Value| -> ApiResult<Value> {
         let mut new = old.clone();
         let done = match kind.as_str() {
@@ -316,28 +339,41 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
         };
         done.map_err(patch_error)?;
         if !new.is_object() {
-            let why =
-                "couldn't get version/kind; json parse error: the patched object is not an object";
-            return Err(ApiError::invalid_patch(&new, why));
+            let why = body::no_object(&new);
+            let why = format!("couldn't get version/kind; json parse error: {why}");
+            return Err(ApiError::invalid_patch(&new, &why));
         }
-        for field in ["kind", "apiVersion"] {
-            if new.get(field) != old.get(field) {
-                let why = format!("a patch cannot change {field}");
-                return Err(ApiError::invalid_patch(&new, &why));
-            }
+        if new.get("kind").is_none_or(Value::is_null) && !resource.is_custom() {
+            new["kind"] = json!(resource.kind);
+        }
+        let (namespace, is) = (meta::namespace(&new), meta::namespace(old));
+        if !namespace.is_empty() && namespace != is {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        meta::carry(old, &mut new, "namespace");
+        let nameless =
+            meta::name(&new).is_empty() || new.get("apiVersion").is_none_or(Value::is_null);
+        if nameless && !resource.is_custom() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                meta::name(old)
+            )));
+        }
+        if ["kind", "apiVersion"]
+            .iter()
+            .any(|f| new.get(f) != old.get(f))
+        {
+            let text = |field: &str| new.get(field).and_then(Value::as_str).unwrap_or_default();
+            let why = not_this_kind(&server, &resource, text("apiVersion"), text("kind"));
+            return Err(ApiError::invalid_patch(&new, &why));
         }
         if meta::name(&new) != meta::name(old) {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",
                 meta::name(&new),
                 meta::name(old)
-            )));
-        }
-        if meta::namespace(&new) != meta::namespace(old) {
-            return Err(ApiError::bad_request(format!(
-                "the namespace of the object ({}) does not match the namespace on the request ({})",
-                meta::namespace(&new),
-                meta::namespace(old)
             )));
         }
         Ok(new)
@@ -350,6 +386,10 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
     };
     let written = run(call, true, write).await?;
     reply(call, 200, &written).await
+}
+
+fn undecodable(why: &str) -> ApiError {
+    ApiError::bad_request(format!("error decoding patch: {why}"))
 }
 
 /// A value the way Go prints it (`%+v`).

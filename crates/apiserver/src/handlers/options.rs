@@ -26,8 +26,7 @@ fn refused(kind: &str, errors: &[FieldError]) -> ApiResult<()> {
 
 fn dry_run(values: &[String]) -> Option<FieldError> {
     let bad = values.iter().any(|v| v != "All");
-    let shown: Vec<String> = values.iter().map(|v| format!("{v:?}")).collect();
-    let shown = format!("[]string{{{}}}", shown.join(", "));
+    let shown = serde_json::json!(values).to_string();
     bad.then(|| not_supported("dryRun", &shown, &["All"]))
 }
 
@@ -69,7 +68,7 @@ pub(crate) fn check_write(verb: &str, query: &Query, apply: bool) -> ApiResult<(
         ));
     }
     errors.extend(manager(given));
-    errors.extend(dry_run(&query.all("dryRun")));
+    errors.extend(dry_run(&query.given("dryRun")));
     if let Some(how) = query.get("fieldValidation")
         && !matches!(how, "Ignore" | "Warn" | "Strict")
     {
@@ -151,7 +150,7 @@ pub(crate) fn check_delete(body: Option<&Value>, query: &Query) -> ApiResult<()>
             let words = list.into_iter().flatten().filter_map(Value::as_str);
             words.map(str::to_owned).collect()
         }
-        None => query.all("dryRun"),
+        None => query.given("dryRun"),
     };
     errors.extend(dry_run(&words));
     refused("DeleteOptions", &errors)

@@ -31,7 +31,8 @@ impl Selector {
         let labels = call
             .query
             .get("labelSelector")
-            .map(|text| Labels::parse(text).map_err(ApiError::bad_request));
+            .map(|text| Labels::parse(text).map_err(ApiError::bad_request))
+            .transpose()?;
         let fields = match call.query.get("fieldSelector") {
             Some(text) => Fields::parse(text).map_err(ApiError::bad_request)?,
             None => Vec::new(),
@@ -53,10 +54,7 @@ impl Selector {
                 return Err(ApiError::bad_request(message));
             }
         }
-        Ok(Self {
-            labels: labels.transpose()?,
-            fields,
-        })
+        Ok(Self { labels, fields })
     }
 
     pub fn is_everything(&self) -> bool {
@@ -304,6 +302,11 @@ pub(crate) async fn list(call: &Call) -> ApiResult<Reply> {
         return Err(ApiError::new(406, "NotAcceptable", message));
     }
     let selector = Selector::of(call)?;
+    if let Some(text) = call.query.get("timeoutSeconds")
+        && text.parse::<i64>().is_err()
+    {
+        return Err(ApiError::no_number(text));
+    }
     let limit = match call.query.get("limit") {
         Some(text) => {
             let limit = text.parse::<i64>().map_err(|_| ApiError::no_number(text))?;

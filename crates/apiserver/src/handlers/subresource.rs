@@ -20,7 +20,7 @@ use crate::schema::FieldError;
 use crate::selector::{Labels, Test};
 use crate::store::{Key, Stored};
 use crate::strategy::Endpoint;
-use crate::{access, body, negotiate, patch, reviews};
+use crate::{access, body, negotiate, patch, reviews, ssa};
 
 /// Seconds a ServiceAccount token lives when the request names no time.
 const TOKEN_SECONDS: i64 = 3600;
@@ -104,11 +104,20 @@ async fn admit(
     admitted
 }
 
+/// Notes who wrote an object that is answered and not stored.
+fn owned(call: &Call, object: &mut Value, manager: &str, subresource: Option<&str>) {
+    let version = meta::field_text(object, "apiVersion");
+    let now = meta::rfc3339(call.server.now());
+    ssa::track_update(None, object, None, manager, subresource, &version, &now);
+}
+
 /// Creates a review: nothing is stored, the answer is the review with its status.
 pub(crate) async fn review(call: &mut Call) -> ApiResult<Reply> {
     let mut object = modify::decode(call)?;
     let (group, version) = (call.resource.group.clone(), call.version().name.clone());
     let kind = Kind::of(&group, &version, &call.resource.kind);
+    let manager = call.manager();
+    owned(call, &mut object, &manager, None);
     admit(call, kind, Operation::Create, &mut object).await?;
     let user = &call.user;
     let answer = match call.resource.kind.as_str() {
@@ -282,6 +291,28 @@ async fn token(call: &mut Call) -> ApiResult<Reply> {
         request = json!({});
     }
     let kind = Kind::of("authentication.k8s.io", "v1", "TokenRequest");
+    let (namespace, name) = (call.target.namespace.clone(), call.target.name.clone());
+    for (field, given, is) in [
+        ("name", meta::name(&request), name.as_str()),
+        ("namespace", meta::namespace(&request), namespace.as_str()),
+    ] {
+        if !given.is_empty() && given != is {
+            let why = format!("must match the service account {field} if specified");
+            let error = FieldError::invalid(format!("metadata.{field}"), json!(given), why);
+            let mut refused =
+                ApiError::invalid_review("authentication.k8s.io", "TokenRequest", error);
+            refused.rename(&name);
+            return Err(refused);
+        }
+    }
+    let asked = meta::field(&request, "spec.audiences").cloned();
+    request["kind"] = json!("TokenRequest");
+    request["apiVersion"] = json!("authentication.k8s.io/v1");
+    request["metadata"] =
+        json!({"name": name, "namespace": namespace, "uid": meta::uid(&stored.value)});
+    meta::set_field(&mut request, "spec.audiences", json!(asked));
+    let manager = call.manager();
+    owned(call, &mut request, &manager, Some("token"));
     admit(call, kind, Operation::Create, &mut request).await?;
     let seconds = meta::field(&request, "spec.expirationSeconds")
         .and_then(Value::as_i64)
@@ -299,7 +330,6 @@ async fn token(call: &mut Call) -> ApiResult<Reply> {
             error,
         ));
     }
-    let (namespace, name) = (call.target.namespace.clone(), call.target.name.clone());
     let expires = call.server.now().as_second() + seconds;
     let audiences: Vec<String> = meta::field(&request, "spec.audiences")
         .and_then(Value::as_array)
@@ -321,9 +351,8 @@ async fn token(call: &mut Call) -> ApiResult<Reply> {
             audiences,
         },
     );
-    request["kind"] = json!("TokenRequest");
-    request["apiVersion"] = json!("authentication.k8s.io/v1");
-    request["metadata"] = json!({"name": name, "namespace": namespace, "creationTimestamp": meta::rfc3339(call.server.now())});
+    let now = meta::rfc3339(call.server.now());
+    meta::set(&mut request, "creationTimestamp", json!(now));
     meta::set_field(&mut request, "spec.expirationSeconds", json!(seconds));
     if meta::field(&request, "spec.boundObjectRef").is_none() {
         meta::set_field(&mut request, "spec.boundObjectRef", Value::Null);

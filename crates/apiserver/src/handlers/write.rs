@@ -157,6 +157,11 @@ impl Writer<'_> {
             );
             self.fill_in(&mut new);
             if managed == Managed::Track {
+                // Who sends a time of deletion is noted as its owner, though it does not come to pass.
+                const DELETION: [&str; 2] = ["deletionTimestamp", "deletionGracePeriodSeconds"];
+                DELETION
+                    .iter()
+                    .for_each(|field| meta::carry(&object, &mut new, field));
                 ssa::track_update(
                     None,
                     &mut new,
@@ -166,6 +171,9 @@ impl Writer<'_> {
                     &self.api_version(),
                     &now,
                 );
+                DELETION
+                    .iter()
+                    .for_each(|field| meta::unset(&mut new, field));
             }
             strategy::at_creation(self.resource, &mut new);
             self.server.allocate(self.resource, &mut new);
@@ -377,6 +385,30 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Owners that are named twice count once, which is worth a warning.
+    fn one_of_each_owner(&mut self, object: &mut Value) {
+        let owners = object.pointer_mut("/metadata/ownerReferences");
+        let Some(owners) = owners.and_then(Value::as_array_mut) else {
+            return;
+        };
+        let (mut kept, mut repeated) = (Vec::new(), Vec::new());
+        for owner in owners.iter() {
+            match kept.contains(owner) {
+                true => repeated.push(owner["uid"].as_str().unwrap_or_default().to_owned()),
+                false => kept.push(owner.clone()),
+            }
+        }
+        if !repeated.is_empty() {
+            repeated.sort();
+            repeated.dedup();
+            self.warnings.push(format!(
+                ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+                repeated.join(", ")
+            ));
+            *owners = kept;
+        }
+    }
+
     /// What decoding into the kind's type would do: types of built-in kinds are checked, fields that the schema does
     /// not know are dropped, and reported or refused.
     pub(super) fn fit_type(&mut self, object: &mut Value) -> ApiResult<()> {
@@ -386,7 +418,7 @@ impl Writer<'_> {
         } else {
             None
         };
-        if let Some(problem) = names::metadata_type_problem(object).or(problem) {
+        if let Some(problem) = problem.or_else(|| names::metadata_type_problem(object)) {
             return Err(match self.patch {
                 true => {
                     let whole = || object.to_string();
@@ -396,6 +428,7 @@ impl Writer<'_> {
                 false => self.undecodable(&problem),
             });
         }
+        self.one_of_each_owner(object);
         let strict = std::mem::take(&mut self.strict);
         let shown = match (self.unknown, &self.patch_text) {
             (Unknown::Refuse { patch: true }, Some(text)) => text.clone(),

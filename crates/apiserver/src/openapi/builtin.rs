@@ -41,11 +41,7 @@ impl Definitions {
 
     /// The schema that a node of another schema is or refers to.
     fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
-        let reference = schema
-            .get("$ref")
-            .or_else(|| schema.pointer("/allOf/0/$ref"))
-            .and_then(Value::as_str);
-        reference
+        reference(schema)
             .and_then(|r| r.strip_prefix(REFERENCE))
             .and_then(|name| self.schemas.get(name))
             .unwrap_or(schema)
@@ -106,27 +102,72 @@ fn walk(all: &Definitions, schema: &Value, value: &Value, path: &str, unknown: &
 /// The first field of an object that has another JSON type than its kind says, as a sentence.
 pub fn type_problem(group: &str, version: &str, kind: &str, object: &Value) -> Option<String> {
     let definitions = definitions();
-    let schema = definitions
-        .schemas
-        .get(definitions.name(group, version, kind)?)?;
-    check_type(definitions, schema, object, "")
+    let name = definitions.name(group, version, kind)?;
+    let schema = definitions.schemas.get(name)?;
+    check_type(definitions, schema, object, short(name), "")
+}
+
+/// The last part of the name of a definition or of a reference: the name of the type in Go.
+fn short(name: &str) -> &str {
+    name.rsplit(['.', '/']).next().unwrap_or_default()
+}
+
+/// What a schema refers to.
+fn reference(schema: &Value) -> Option<&str> {
+    let found = schema.get("$ref");
+    found
+        .or_else(|| schema.pointer("/allOf/0/$ref"))
+        .and_then(Value::as_str)
+}
+
+/// The type of a schema in Go.
+fn go_type(all: &Definitions, schema: &Value) -> String {
+    let whole = all.resolve(schema);
+    let below = |field: &str| whole.get(field).map(|sub| go_type(all, sub));
+    let format = whole.get("format").and_then(Value::as_str);
+    match (whole.get("type").and_then(Value::as_str), format) {
+        (Some("string"), Some("byte")) => "[]uint8".into(),
+        (Some("boolean"), _) => "bool".into(),
+        (Some("integer"), format) => format.unwrap_or("int64").into(),
+        (Some("number"), _) => "float64".into(),
+        (Some("array"), _) => format!("[]{}", below("items").unwrap_or_default()),
+        (Some("object"), _) if whole.get("additionalProperties").is_some() => {
+            let values = below("additionalProperties").unwrap_or_default();
+            format!("map[string]{values}")
+        }
+        (Some("object"), _) => {
+            // The package is the part before the name.
+            let name = reference(schema).unwrap_or_default();
+            let parts: Vec<&str> = name.rsplitn(3, ['.', '/']).collect();
+            match parts[..] {
+                [name, package, _] => format!("{package}.{name}"),
+                _ => name.into(),
+            }
+        }
+        _ => "string".into(),
+    }
 }
 
 /// What is wrong with a text that stands for a value of another type.
 fn text_problem(schema: &Value, format: &str, text: &str) -> Option<String> {
-    let named = schema
-        .get("$ref")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let named = named.rsplit(['.', '/']).next().unwrap_or_default();
+    let named = reference(schema).map(short).unwrap_or_default();
     match (named, format) {
         ("Quantity", _) if !is_quantity(text) => Some(
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
                 .into(),
         ),
-        ("MicroTime", _) if !is_micro_time(text) => Some(format!(
-            "parsing time {text:?} as \"2006-01-02T15:04:05.000000Z07:00\""
-        )),
+        ("MicroTime", _) if !is_micro_time(text) => {
+            let seconds = text
+                .get(..19)
+                .filter(|s| format!("{s}Z").parse::<jiff::Timestamp>().is_ok());
+            let (rest, wanted) = match seconds {
+                Some(_) => (&text[19..], ".000000"),
+                None => (text, "2006"),
+            };
+            Some(format!(
+                "parsing time {text:?} as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse {rest:?} as {wanted:?}"
+            ))
+        }
         ("MicroTime", _) => None,
         (_, "date-time") if text.parse::<jiff::Timestamp>().is_err() => Some(format!(
             "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
@@ -163,48 +204,63 @@ fn is_micro_time(text: &str) -> bool {
     digits == Some(6) && text.parse::<jiff::Timestamp>().is_ok()
 }
 
-fn check_type(all: &Definitions, schema: &Value, value: &Value, path: &str) -> Option<String> {
-    let reference = schema;
+/// `owner`: the Go type of the struct that has the field, `path`: the fields that lead to it, without keys and numbers.
+fn check_type(
+    all: &Definitions,
+    schema: &Value,
+    value: &Value,
+    owner: &str,
+    path: &str,
+) -> Option<String> {
+    let referred = schema;
     let schema = all.resolve(schema);
     let expected = schema.get("type").and_then(Value::as_str).unwrap_or("");
     let (fits, found) = match value {
         // Null stands for absence.
         Value::Null => return None,
-        Value::Bool(_) => (expected == "boolean", "bool"),
-        Value::Number(n) => (
-            expected == "number" || (expected == "integer" && !n.is_f64()),
-            "number",
-        ),
-        Value::String(_) => (expected == "string", "string"),
-        Value::Array(_) => (expected == "array", "array"),
-        Value::Object(_) => (expected == "object", "object"),
+        Value::Bool(_) => (expected == "boolean", "bool".to_owned()),
+        Value::Number(n) if expected == "integer" => (!n.is_f64(), format!("number {n}")),
+        Value::Number(_) => (expected == "number", "number".to_owned()),
+        Value::String(_) => (expected == "string", "string".to_owned()),
+        Value::Array(_) => (expected == "array", "array".to_owned()),
+        Value::Object(_) => (expected == "object", "object".to_owned()),
     };
     if !fits && !expected.is_empty() {
-        return Some(format!(
-            "json: cannot unmarshal {found} into field {path} of type {expected}"
-        ));
+        let kind = go_type(all, referred);
+        // These read their own texts.
+        let named = reference(referred).map(short).unwrap_or_default();
+        return Some(match named {
+            "Time" | "MicroTime" => {
+                format!("json: cannot unmarshal {found} into Go value of type string")
+            }
+            _ => format!(
+                "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {kind}"
+            ),
+        });
     }
     match value {
         Value::String(text) => {
             let format = schema.get("format").and_then(Value::as_str);
-            text_problem(reference, format.unwrap_or_default(), text)
+            text_problem(referred, format.unwrap_or_default(), text)
         }
         Value::Object(map) => map.iter().find_map(|(name, sub)| {
-            let known = schema.get("properties").and_then(|p| p.get(name));
-            let known = known.or_else(|| schema.get("additionalProperties"))?;
-            let here = if path.is_empty() {
-                name.clone()
-            } else {
-                format!("{path}.{name}")
-            };
-            check_type(all, known, sub, &here)
+            let field = schema.get("properties").and_then(|p| p.get(name));
+            if let Some(known) = field {
+                let owner = reference(referred).map_or(owner, short);
+                let here = match path {
+                    "" => name.clone(),
+                    path => format!("{path}.{name}"),
+                };
+                return check_type(all, known, sub, owner, &here);
+            }
+            let known = schema.get("additionalProperties")?;
+            check_type(all, known, sub, owner, path)
         }),
         Value::Array(items) => {
             let known = schema.get("items")?;
             items
                 .iter()
-                .enumerate()
-                .find_map(|(n, item)| check_type(all, known, item, &format!("{path}[{n}]")))
+                .find_map(|item| check_type(all, known, item, owner, path))
         }
         _ => None,
     }

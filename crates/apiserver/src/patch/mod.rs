@@ -73,6 +73,60 @@ pub fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
+/// Reads a JSON object, as merge patches are; null is an empty one.
+///
+/// # Errors
+/// Why it is none, in the words of Go's decoder.
+pub fn decode_object(body: &[u8]) -> Result<Value, String> {
+    match decode(body)? {
+        Value::Null => Ok(Value::Object(serde_json::Map::new())),
+        object @ Value::Object(_) => Ok(object),
+        other => Err(wrong_type(&other, "value", "map[string]interface {}")),
+    }
+}
+
+/// Reads the operations of a JSON patch, whatever they ask for.
+///
+/// # Errors
+/// As for [`decode_object`].
+pub fn decode_operations(body: &[u8]) -> Result<Value, String> {
+    let operations = match decode(body)? {
+        Value::Null => Vec::new(),
+        Value::Array(operations) => operations,
+        other => return Err(wrong_type(&other, "value", "[]handlers.jsonPatchOp")),
+    };
+    for operation in operations.iter().filter(|o| !o.is_null()) {
+        if !operation.is_object() {
+            return Err(wrong_type(operation, "value", "handlers.jsonPatchOp"));
+        }
+        for field in ["op", "path", "from"] {
+            let given = operation.get(field).filter(|v| !v.is_null());
+            if let Some(other) = given.filter(|v| !v.is_string()) {
+                let whose = format!("struct field jsonPatchOp.{field}");
+                return Err(wrong_type(other, &whose, "string"));
+            }
+        }
+    }
+    Ok(Value::Array(operations))
+}
+
+fn decode(body: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(body)
+        .map_err(|error| crate::go_json::problem(body).unwrap_or_else(|| error.to_string()))
+}
+
+fn wrong_type(value: &Value, whose: &str, wanted: &str) -> String {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    format!("json: cannot unmarshal {found} into Go {whose} of type {wanted}")
+}
+
 /// Applies a JSON patch (RFC 6902). On an error the target is left as it was.
 ///
 /// As in kube-apiserver, a `test` for null holds for a member that does not exist: clients use it

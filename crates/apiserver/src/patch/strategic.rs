@@ -103,7 +103,13 @@ fn merge_objects(
                     _ => merged,
                 })
             }
-            (_, new) => clean(new),
+            (_, new) => match clean(new) {
+                Some(new) => new,
+                None => {
+                    result.remove(name);
+                    continue;
+                }
+            },
         };
         result.insert(name.clone(), merged);
     }
@@ -168,7 +174,7 @@ fn merge_lists(
     of: &'static str,
 ) -> Result<Vec<Value>, PatchError> {
     let key = match rule {
-        ListRule::Replace => return Ok(new.iter().map(clean).collect()),
+        ListRule::Replace => return Ok(new.iter().filter_map(clean).collect()),
         ListRule::Scalars => {
             let mut result = old.to_vec();
             for item in new {
@@ -194,13 +200,8 @@ fn merge_lists(
             .map(|d| d.as_str().unwrap_or_default())
         {
             None => plain.push(object),
-            Some("replace") => {
-                replace = true;
-                // Beside the directive an item may carry content; alone it only marks the list.
-                if object.len() > 1 {
-                    plain.push(object);
-                }
-            }
+            // The item only marks the list, whatever else it says.
+            Some("replace") => replace = true,
             Some("delete") => {
                 let wanted = key_of(object, key)?;
                 result.retain(|old| !old.get(key).is_some_and(|k| same_key(k, wanted)));
@@ -282,13 +283,15 @@ fn reorder(merged: Vec<Value>, before: &[Value], order: &[Value], rule: ListRule
     result
 }
 
-/// A value as it is stored where nothing was before: no nulls in objects, no directives.
-fn clean(value: &Value) -> Value {
-    match value {
+/// A value as it is stored where nothing was before: no nulls in objects, no directives. What is itself a `$patch` has
+/// nothing to act on and is nothing.
+fn clean(value: &Value) -> Option<Value> {
+    Some(match value {
+        Value::Object(object) if object.contains_key(DIRECTIVE) => return None,
         Value::Object(object) => Value::Object(without_directives(object)),
-        Value::Array(items) => Value::Array(items.iter().map(clean).collect()),
+        Value::Array(items) => Value::Array(items.iter().filter_map(clean).collect()),
         other => other.clone(),
-    }
+    })
 }
 
 fn without_directives(object: &Object) -> Object {
@@ -299,7 +302,7 @@ fn without_directives(object: &Object) -> Object {
             && !name.starts_with(DELETE_FROM)
             && !name.starts_with(SET_ORDER)
     });
-    kept.map(|(name, value)| (name.clone(), clean(value)))
+    kept.filter_map(|(name, value)| Some((name.clone(), clean(value)?)))
         .collect()
 }
 
@@ -385,7 +388,7 @@ mod tests {
             (
                 json!({}),
                 json!({"nodeSelector": {"$patch": "replace", "c": "3", "d": null}, "containers": [{"name": "a", "$retainKeys": ["name"]}]}),
-                json!({"nodeSelector": {"c": "3"}, "containers": [{"name": "a"}]}),
+                json!({"containers": [{"name": "a"}]}),
             ),
         ]);
     }

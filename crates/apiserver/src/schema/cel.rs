@@ -255,8 +255,61 @@ fn field_error(rules: &Rules, failure: &ValidationError, path: &str) -> FieldErr
     error
 }
 
-/// What is wrong with the rules themselves. `uncorrelatable` names the list, if any, below which
-/// an item cannot be told from the one before.
+/// What is wrong with the words of a level's rules, whatever they say in CEL.
+pub(crate) fn check_words(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
+    const REASONS: [&str; 4] = [
+        "FieldValueDuplicate",
+        "FieldValueForbidden",
+        "FieldValueInvalid",
+        "FieldValueRequired",
+    ];
+    let rules_path = child(path, "x-kubernetes-validations");
+    for (n, rule) in list(schema.get("x-kubernetes-validations")).enumerate() {
+        let at = |field: &str| child(&index(&rules_path, n), field);
+        let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
+        let blank = |name: &str| !text(name).is_empty() && text(name).trim().is_empty();
+        let broken = |text: &str| text.contains(['\n', '\r']);
+        let invalid =
+            |field: &str, why: &str| FieldError::invalid(at(field), text(field).into(), why);
+        let message = text("message").trim();
+        if text("rule").trim().is_empty() {
+            errors.push(FieldError::required(at("rule"), "rule is not specified"));
+        } else if blank("message") {
+            errors.push(invalid("message", "must be non-empty if specified"));
+        } else if broken(message) {
+            errors.push(invalid("message", "must not contain line breaks"));
+        } else if broken(text("rule").trim()) && message.is_empty() {
+            let why = "message must be specified if rule contains line breaks";
+            errors.push(FieldError::required(at("message"), why));
+        }
+        if blank("messageExpression") {
+            let why = "messageExpression must be non-empty if specified";
+            errors.push(FieldError::required(at("messageExpression"), why));
+        }
+        let reason = rule.get("reason").and_then(Value::as_str);
+        if let Some(reason) = reason.filter(|r| !REASONS.contains(r)) {
+            let reasons = REASONS.map(str::to_string);
+            errors.push(FieldError::not_supported(
+                at("reason"),
+                reason.into(),
+                &reasons,
+            ));
+        }
+        let field = text("fieldPath");
+        if blank("fieldPath") {
+            errors.push(invalid("fieldPath", "must be non-empty if specified"));
+        }
+        if broken(field) {
+            errors.push(invalid("fieldPath", "must not contain line breaks"));
+        }
+        if !field.is_empty() && super::path::field_path(field, schema, true).is_err() {
+            errors.push(invalid("fieldPath", "must be a valid path"));
+        }
+    }
+}
+
+/// What is wrong with the rules as expressions. `uncorrelatable` names the list or atomic map, if any, below which a
+/// value cannot be told from the one before.
 pub(crate) fn check_rules(
     path: &str,
     schema: &Value,
@@ -276,9 +329,14 @@ pub(crate) fn check_rules(
         };
         check_rules(&items_path, items, below, errors);
     }
+    let atomic = schema.get("x-kubernetes-map-type") == Some(&json!("atomic"));
     for (name, sub) in object(schema.get("properties")) {
         let here = key(&child(path, "properties"), name);
-        check_rules(&here, sub, uncorrelatable, errors);
+        let below = match uncorrelatable {
+            None if atomic => Some(path),
+            other => other,
+        };
+        check_rules(&here, sub, below, errors);
     }
     if let Some(sub) = schema.get("additionalProperties").filter(|a| a.is_object()) {
         let here = child(path, "additionalProperties");
@@ -292,33 +350,8 @@ fn check_rule(
     uncorrelatable: Option<&str>,
     errors: &mut Vec<FieldError>,
 ) {
-    let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
-    let source = text("rule");
+    let source = rule["rule"].as_str().unwrap_or_default();
     let rule_path = child(path, "rule");
-    if source.trim().is_empty() {
-        errors.push(FieldError::required(rule_path, "rule is not specified"));
-        return;
-    }
-    if text("message").contains('\n') {
-        errors.push(FieldError::invalid(
-            child(path, "message"),
-            text("message").into(),
-            "message must not contain line breaks",
-        ));
-    }
-    let reasons = [
-        "FieldValueRequired",
-        "FieldValueInvalid",
-        "FieldValueForbidden",
-        "FieldValueDuplicate",
-    ];
-    if !text("reason").is_empty() && !reasons.contains(&text("reason")) {
-        errors.push(FieldError::not_supported(
-            child(path, "reason"),
-            text("reason").into(),
-            &reasons.map(str::to_string),
-        ));
-    }
     let compiled = compile_schema(&json!({"x-kubernetes-validations": [rule]}));
     match compiled.validations.first() {
         Some(Ok(result)) => {
@@ -342,8 +375,14 @@ fn check_rule(
             }
         }
         Some(Err(error)) => {
-            let detail = format!("compilation failed: {error}");
-            errors.push(FieldError::invalid(rule_path, source.into(), detail));
+            let printed = crate::crd::printed_rule(rule);
+            let detail = format!("{printed}: compilation failed: {error}");
+            errors.push(FieldError::new(
+                rule_path,
+                FieldErrorKind::Invalid,
+                None,
+                detail,
+            ));
         }
         None => {}
     }

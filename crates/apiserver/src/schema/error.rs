@@ -192,7 +192,7 @@ fn printed(value: &Value) -> String {
     match value {
         // The API server prints a missing value as the quoted word.
         Value::Null => "\"null\"".to_string(),
-        Value::String(text) => format!("{text:?}"),
+        Value::String(text) => crate::go_json::quoted(text),
         other => other.to_string(),
     }
 }

@@ -3,11 +3,14 @@
 
 mod cel;
 mod default;
+mod defaults;
 mod error;
 mod formats;
 mod lists;
 mod meta;
 mod node;
+mod openapi;
+mod path;
 mod prune;
 mod structural;
 mod validate;
@@ -18,6 +21,8 @@ mod tests;
 use serde_json::Value;
 
 pub use error::{FieldError, FieldErrorKind, aggregate};
+
+pub(crate) use path::field_path;
 
 use node::Node;
 
@@ -46,15 +51,23 @@ impl Structural {
     /// # Errors
     /// As [`Structural::parse`].
     pub fn parse_at(path: &str, open_api_v3_schema: &Value) -> Result<Self, Vec<FieldError>> {
-        let mut errors = structural::check(path, open_api_v3_schema);
-        if errors.is_empty() {
-            cel::check_rules(path, open_api_v3_schema, None, &mut errors);
+        let schema = open_api_v3_schema;
+        if !schema.is_object() {
+            return Err(vec![FieldError::required(path, "schemas are required")]);
         }
-        if !errors.is_empty() {
-            return Err(errors);
+        let mut errors = Vec::new();
+        let root = Node::read(schema);
+        if openapi::can_be_structural(schema) {
+            errors = structural::check(path, schema);
+            if errors.is_empty() {
+                defaults::check(path, &root, &mut errors);
+            }
         }
-        let root = Node::read(open_api_v3_schema);
-        check_defaults(path, &root, &mut errors);
+        let structural = errors.is_empty();
+        openapi::check(path, schema, &mut errors);
+        if structural && errors.is_empty() {
+            cel::check_rules(path, schema, None, &mut errors);
+        }
         if errors.is_empty() {
             Ok(Self { root })
         } else {
@@ -115,44 +128,4 @@ fn blocks_rules(error: &FieldError) -> bool {
         error.kind,
         NotSupported | Required | TooLong | TooMany | TypeInvalid
     )
-}
-
-/// Every default must be a valid value of its own schema, with no unknown fields.
-fn check_defaults(path: &str, node: &Node, errors: &mut Vec<FieldError>) {
-    if let Some(default) = &node.default {
-        let at = error::child(path, "default");
-        let mut pruned = default.clone();
-        if prune::value(node, &mut pruned).is_empty() {
-            let mut whole = default.clone();
-            default::object(node, &mut whole);
-            let mut problems = Vec::new();
-            validate::check(node, &whole, None, "", &mut problems);
-            lists::check(node, &whole, "", &mut problems);
-            for problem in problems {
-                errors.push(match problem.path.as_str() {
-                    validate::NO_PATH => FieldError {
-                        path: at.clone(),
-                        ..problem
-                    },
-                    _ => problem.under(&at),
-                });
-            }
-        } else {
-            errors.push(FieldError::invalid(
-                at,
-                default.clone(),
-                "must not have unknown fields",
-            ));
-        }
-    }
-    if let Some(items) = node.items.as_deref() {
-        check_defaults(&error::child(path, "items"), items, errors);
-    }
-    for (name, sub) in &node.properties {
-        let at = error::key(&error::child(path, "properties"), name);
-        check_defaults(&at, sub, errors);
-    }
-    if let node::Additional::Schema(sub) = &node.additional {
-        check_defaults(&error::child(path, "additionalProperties"), sub, errors);
-    }
 }

@@ -14,28 +14,14 @@ enum Level {
     Field,
 }
 
-/// Constructs of JSON Schema that a CRD may not use at all.
-const UNSUPPORTED: [&str; 9] = [
-    "$ref",
-    "definitions",
-    "dependencies",
-    "deprecated",
-    "discriminator",
-    "patternProperties",
-    "readOnly",
-    "writeOnly",
-    "xml",
-];
-
 /// What a value validation (`allOf`, `anyOf`, `oneOf`, `not`) may not say, and in which words that
 /// is refused.
-const NOT_NESTED: [(&str, &str); 12] = [
+const NOT_NESTED: [(&str, &str); 11] = [
     ("additionalProperties", "must be undefined to be structural"),
     ("default", "must be undefined to be structural"),
     ("title", "must be empty to be structural"),
     ("description", "must be empty to be structural"),
     ("nullable", "must be false to be structural"),
-    ("externalDocs", "must be undefined to be structural"),
     (
         "x-kubernetes-preserve-unknown-fields",
         "must be false to be structural",
@@ -85,10 +71,6 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
     general(path, schema, errors);
     match schema.get("items") {
         Some(items @ Value::Object(_)) => level(&child(path, "items"), items, Level::Items, errors),
-        Some(Value::Array(_)) => errors.push(FieldError::forbidden(
-            child(path, "items"),
-            "items must be a schema object and not an array",
-        )),
         _ if kind == "array" => errors.push(FieldError::required(
             child(path, "items"),
             "must be specified",
@@ -115,14 +97,6 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
             "must be false if x-kubernetes-int-or-string is true",
         ));
     }
-    if int_or_string && !kind.is_empty() {
-        errors.push(FieldError::invalid(
-            child(path, "type"),
-            kind.into(),
-            "must be empty if x-kubernetes-int-or-string is true",
-        ));
-    }
-
     let first_all_of = list(schema.get("allOf")).next();
     junctors(
         path,
@@ -149,9 +123,10 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
                 Level::Field => "must not be empty for specified object fields",
             },
         ));
-    } else if at == Level::Root && !kind.is_empty() && kind != "object" {
+    }
+    if at == Level::Root && !kind.is_empty() && kind != "object" {
         errors.push(FieldError::invalid(
-            type_path,
+            child(path, "type"),
             kind.into(),
             "must be object at the root",
         ));
@@ -164,38 +139,35 @@ fn level(path: &str, schema: &Value, at: Level, errors: &mut Vec<FieldError>) {
         ));
     }
     metadata(path, schema, at, embedded, errors);
-    list_type(path, schema, kind, errors);
+}
+
+/// What Go says of a broken regular expression, where it is one of the common faults.
+fn go_regex_error(pattern: &str, error: &str) -> String {
+    let from = |start: char| pattern.rfind(start).map_or(pattern, |at| &pattern[at..]);
+    let problem = if error.contains("unclosed character class") {
+        format!("missing closing ]: `{}`", from('['))
+    } else if error.contains("unclosed group") {
+        format!("missing closing ): `{pattern}`")
+    } else if error.contains("unopened group") {
+        format!("unexpected ): `{pattern}`")
+    } else if error.contains("repetition operator missing expression") {
+        let operator = pattern.chars().find(|c| "*+?{".contains(*c));
+        format!(
+            "missing argument to repetition operator: `{}`",
+            operator.map(String::from).unwrap_or_default()
+        )
+    } else {
+        return error.to_owned();
+    };
+    format!("error parsing regexp: {problem}")
 }
 
 /// Rules that hold at any level.
 fn general(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
-    for name in UNSUPPORTED {
-        if schema.get(name).is_some() {
-            let detail = format!("{name} is not supported");
-            errors.push(FieldError::forbidden(child(path, name), detail));
-        }
-    }
-    if flag(schema, "uniqueItems") {
-        errors.push(FieldError::forbidden(
-            child(path, "uniqueItems"),
-            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
-        ));
-    }
-    let kind = text(schema, "type");
-    let known = [
-        "array", "boolean", "integer", "number", "object", "string", "",
-    ];
-    if schema.get("type").is_some() && !known.contains(&kind) {
-        let names: Vec<String> = known[..6].iter().map(ToString::to_string).collect();
-        errors.push(FieldError::not_supported(
-            child(path, "type"),
-            kind.into(),
-            &names,
-        ));
-    }
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
         && let Err(error) = Regex::new(pattern)
     {
+        let error = go_regex_error(pattern, &error.to_string());
         let detail = format!("must be a valid regular expression, but isn't: {error}");
         errors.push(FieldError::invalid(
             child(path, "pattern"),
@@ -216,12 +188,6 @@ fn additional(path: &str, schema: &Value, at: Level, embedded: bool, errors: &mu
     }
     if embedded {
         forbid("must not be used if x-kubernetes-embedded-resource is set");
-    }
-    if more == &Value::Bool(false) {
-        forbid("additionalProperties cannot be set to false");
-    }
-    if object(schema.get("properties")).next().is_some() {
-        forbid("additionalProperties and properties are mutual exclusive");
     }
     if more.is_object() {
         level(&path, more, Level::Field, errors);
@@ -262,102 +228,6 @@ fn metadata(path: &str, schema: &Value, at: Level, embedded: bool, errors: &mut 
                     "must not specify anything other than name and generateName, but metadata is \
                      implicitly specified",
                 ));
-            }
-        }
-    }
-}
-
-/// `x-kubernetes-list-type` and the keys of a map-like list.
-fn list_type(path: &str, schema: &Value, kind: &str, errors: &mut Vec<FieldError>) {
-    let list_type = text(schema, "x-kubernetes-list-type");
-    let keys_path = child(path, "x-kubernetes-list-map-keys");
-    let keys: Vec<&str> = list(schema.get("x-kubernetes-list-map-keys"))
-        .filter_map(Value::as_str)
-        .collect();
-    let type_path = child(path, "x-kubernetes-list-type");
-    if !list_type.is_empty() && kind != "array" {
-        errors.push(if kind.is_empty() {
-            FieldError::required(
-                child(path, "type"),
-                "must be array if x-kubernetes-list-type is specified",
-            )
-        } else {
-            FieldError::invalid(
-                child(path, "type"),
-                kind.into(),
-                "must be array if x-kubernetes-list-type is specified",
-            )
-        });
-    }
-    match list_type {
-        "" | "atomic" | "set" | "map" => {}
-        other => errors.push(FieldError::not_supported(
-            type_path.as_str(),
-            other.into(),
-            &["atomic", "map", "set"].map(str::to_string),
-        )),
-    }
-    if list_type != "map" {
-        if !keys.is_empty() {
-            errors.push(if list_type.is_empty() {
-                FieldError::required(
-                    type_path,
-                    "must be map if x-kubernetes-list-map-keys is non-empty",
-                )
-            } else {
-                FieldError::invalid(
-                    type_path,
-                    list_type.into(),
-                    "must be map if x-kubernetes-list-map-keys is non-empty",
-                )
-            });
-        }
-        return;
-    }
-    if keys.is_empty() {
-        errors.push(FieldError::required(
-            keys_path.as_str(),
-            "must not be empty if x-kubernetes-list-type is map",
-        ));
-    }
-    let items = schema.get("items").cloned().unwrap_or(json!({}));
-    if text(&items, "type") != "object" {
-        errors.push(FieldError::invalid(
-            child(&child(path, "items"), "type"),
-            text(&items, "type").into(),
-            "must be object if parent array's x-kubernetes-list-type is map",
-        ));
-    }
-    let required: Vec<&str> = list(items.get("required"))
-        .filter_map(Value::as_str)
-        .collect();
-    for (n, name) in keys.iter().enumerate() {
-        if keys[..n].contains(name) {
-            errors.push(FieldError::duplicate(index(&keys_path, n), (*name).into()));
-        }
-        let field_path = key(&child(&child(path, "items"), "properties"), name);
-        match items.get("properties").and_then(|p| p.get(*name)) {
-            None => errors.push(FieldError::invalid(
-                index(&keys_path, n),
-                (*name).into(),
-                "entries must all be names of item properties",
-            )),
-            Some(field) => {
-                if ["array", "object"].contains(&text(field, "type")) {
-                    errors.push(FieldError::invalid(
-                        child(&field_path, "type"),
-                        text(field, "type").into(),
-                        "must be a scalar type if parent array's x-kubernetes-list-type is map",
-                    ));
-                }
-                // Two items that differ only in a key left out would be one and the same.
-                if field.get("default").is_none() && !required.contains(name) {
-                    errors.push(FieldError::required(
-                        child(&field_path, "default"),
-                        "this property is in x-kubernetes-list-map-keys, so it must have a \
-                         default or be a required property",
-                    ));
-                }
             }
         }
     }
@@ -429,19 +299,11 @@ fn nested(path: &str, schema: &Value, skip_any_of: bool, errors: &mut Vec<FieldE
     }
 }
 
-/// Every field that a value validation speaks of must be specified in the structure itself.
+/// Every field that a value validation of the root speaks of must be specified in the structure itself. Those further down
+/// are not looked at.
 fn complete(path: &str, schema: &Value, errors: &mut Vec<FieldError>) {
     for (nested_path, sub) in branches(path, schema) {
         specified(path, Some(schema), &nested_path, sub, errors);
-    }
-    if let Some(items) = schema.get("items").filter(|i| i.is_object()) {
-        complete(&child(path, "items"), items, errors);
-    }
-    for (name, sub) in object(schema.get("properties")) {
-        complete(&key(&child(path, "properties"), name), sub, errors);
-    }
-    if let Some(sub) = schema.get("additionalProperties").filter(|a| a.is_object()) {
-        complete(&child(path, "additionalProperties"), sub, errors);
     }
 }
 

@@ -404,7 +404,7 @@ fn schemas_that_are_not_structural_are_refused() {
 fn broken_rules_are_refused() {
     let rule = |rule: &str| format!("{{type: object, x-kubernetes-validations: [{rule}]}}");
     assert!(refused(&rule("{rule: 'self.a >'}"))[0].starts_with(
-        "s.x-kubernetes-validations[0].rule: Invalid value: \"self.a >\": compilation failed"
+        r#"s.x-kubernetes-validations[0].rule: Invalid value: {"Rule":"self.a >","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: compilation failed"#
     ));
     assert_eq!(
         refused(&rule("{message: x}")),

@@ -436,6 +436,7 @@ fn never_owned() -> Set {
 fn ignored(subresource: Option<&str>, api_version: &str, kind: &str) -> Set {
     let metadata = |name| vec![field("metadata"), field(name)];
     match (subresource, kind) {
+        (None, "CustomResourceDefinition") => Set::of([vec![field("status")]]),
         (Some("status"), "CustomResourceDefinition") => {
             Set::of([vec![field("spec")], vec![field("metadata")]])
         }

@@ -300,7 +300,7 @@ async fn mutating_webhooks_run_by_name_and_list_order_and_once_more_where_they_a
         )
         .await;
     let (code, body, _) = world
-        .send(Method::POST, MAPS, JSON, map("m", json!({})))
+        .send(Method::POST, MAPS, JSON, map("m", json!({"k": "v"})))
         .await;
     assert_eq!(
         (code, &body["data"]["trail"]),

@@ -438,7 +438,10 @@ async fn versions_of_a_kind_are_faces_of_one_object_and_schemas_can_change() {
         (made.code, made.warnings),
         (
             201,
-            vec!["299 - \"example.com/v1beta1 Widget is deprecated\"".to_owned()]
+            vec![
+                "299 - \"example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget\""
+                    .to_owned()
+            ]
         )
     );
     assert_eq!(made.body["apiVersion"], "example.com/v1beta1");
@@ -522,7 +525,7 @@ async fn a_field_of_the_wrong_type_is_refused() {
         (
             400,
             &json!(
-                "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into field data.a of type string"
+                "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string"
             ),
         )
     );

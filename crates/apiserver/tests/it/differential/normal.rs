@@ -37,12 +37,27 @@ static TIME: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)").unwrap()
 });
 static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(\d+[ydhms])+$").unwrap());
-/// What Go prints of a pointer, the name of a pod's token volume, and a ClusterIP.
+/// What Go prints of a pointer and of a time, the name of a pod's token volume, and a ClusterIP.
 static RANDOM: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"0xc[0-9a-f]{6,}|kube-api-access-[a-z0-9]{5}|10\.96\.\d+\.\d+").unwrap()
+    Regex::new(r"0xc[0-9a-f]{6,}|time\.Date\([^)]*\)|kube-api-access-[a-z0-9]{5}|10\.96\.\d+\.\d+")
+        .unwrap()
 });
 static REVISION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)(resource ?version[^0-9]{0,40})(\d+)").unwrap());
+
+/// An object inside a message, `Invalid value: "{…}"`, with its keys in order: Go prints them in the order of its types.
+fn sorted(text: &str) -> String {
+    static OBJECT: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r#"Invalid value: ("\{(?:[^"\\]|\\.)*\}")"#).unwrap());
+    let sort = |found: &Captures| {
+        let inner = serde_json::from_str::<String>(&found[1]).ok();
+        let value = inner.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        value.map_or(found[0].to_owned(), |value| {
+            format!("Invalid value: {}", json!(value.to_string()))
+        })
+    };
+    OBJECT.replace_all(text, sort).into_owned()
+}
 
 impl Seen {
     fn collect(&mut self, value: &Value) {
@@ -135,7 +150,7 @@ impl Seen {
         if key == "continue" && !text.is_empty() {
             return "<continue>".into();
         }
-        let mut text = text.to_owned();
+        let mut text = sorted(text);
         for (n, uid) in self.uids.iter().enumerate() {
             if text.contains(uid.as_str()) {
                 text = text.replace(uid, &format!("<uid {}>", n + 1));

@@ -1,5 +1,8 @@
 //! CustomResourceDefinitions: validation, conditions, and the registry entries made from them.
 
+mod internal;
+mod rules;
+
 use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
@@ -9,11 +12,14 @@ use crate::handlers::write::{Managed, Writer, at_once};
 use crate::kinds;
 use crate::meta;
 use crate::registry::{NameRule, Origin, ResourceInfo, ScalePaths, Traits, VersionInfo};
-use crate::schema::{FieldError, FieldErrorKind, Structural};
+use crate::schema::{FieldError, Structural};
 use crate::server::Server;
 use crate::store::Key;
 use crate::strategy::Endpoint;
 use crate::table;
+
+pub(crate) use internal::rule as printed_rule;
+pub(crate) use rules::validate;
 
 /// Table of CRDs in the store.
 pub(crate) const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -26,6 +32,10 @@ fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     meta::field(object, path)
         .and_then(Value::as_str)
         .unwrap_or("")
+}
+
+fn flag_of(object: &Value, field: &str) -> bool {
+    object.get(field) == Some(&Value::Bool(true))
 }
 
 fn strings(object: &Value, path: &str) -> Vec<String> {
@@ -59,10 +69,10 @@ pub(crate) fn defaults(crd: &mut Value) {
         return;
     }
     let kind = text(crd, "spec.names.kind").to_owned();
-    if text(crd, "spec.names.singular").is_empty() {
+    if text(crd, "spec.names.singular").is_empty() && !kind.is_empty() {
         meta::set_field(crd, "spec.names.singular", json!(kind.to_lowercase()));
     }
-    if text(crd, "spec.names.listKind").is_empty() {
+    if text(crd, "spec.names.listKind").is_empty() && !kind.is_empty() {
         meta::set_field(crd, "spec.names.listKind", json!(format!("{kind}List")));
     }
     if meta::field(crd, "spec.conversion").is_none_or(Value::is_null) {
@@ -79,139 +89,37 @@ pub(crate) fn defaults(crd: &mut Value) {
     if meta::field(crd, "status.conditions").is_none() {
         meta::set_field(crd, "status.conditions", Value::Null);
     }
-    let storage = storage_version(crd).to_owned();
     let mut stored = strings(crd, "status.storedVersions");
-    if !storage.is_empty() && !stored.contains(&storage) {
-        stored.push(storage);
+    let storing = versions(crd).iter().find(|v| flag_of(v, "storage"));
+    if let Some(version) = storing
+        && !stored.iter().any(|s| version["name"] == s.as_str())
+    {
+        stored.push(version["name"].as_str().unwrap_or_default().to_owned());
         meta::set_field(crd, "status.storedVersions", json!(stored));
     }
+    let versions = crd.pointer_mut("/spec/versions");
+    for version in versions.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
+            drop_null_defaults(schema);
+        }
+    }
 }
 
-/// The rules a CRD must keep.
-pub(crate) fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if crd.get("kind").and_then(Value::as_str) != Some("CustomResourceDefinition") {
-        return errors;
-    }
-    let (group, plural) = (text(crd, "spec.group"), text(crd, "spec.names.plural"));
-    let name = meta::name(crd);
-    if group.is_empty() {
-        errors.push(FieldError::required("spec.group", ""));
-    } else if !group.contains('.') {
-        errors.push(FieldError::invalid(
-            "spec.group",
-            json!(group),
-            "should be a domain with at least one dot",
-        ));
-    }
-    if old.is_none() && name != format!("{plural}.{group}") {
-        errors.push(FieldError::invalid(
-            "metadata.name",
-            json!(name),
-            "must be spec.names.plural+\".\"+spec.group",
-        ));
-    }
-    for field in ["plural", "kind"] {
-        if text(crd, &format!("spec.names.{field}")).is_empty() {
-            errors.push(FieldError::required(format!("spec.names.{field}"), ""));
-        }
-    }
-    match text(crd, "spec.scope") {
-        "Namespaced" | "Cluster" => {}
-        "" => errors.push(FieldError::required("spec.scope", "")),
-        other => {
-            let detail = "supported values: \"Cluster\", \"Namespaced\"";
-            errors.push(FieldError::new(
-                "spec.scope",
-                FieldErrorKind::NotSupported,
-                Some(json!(other)),
-                detail,
-            ));
-        }
-    }
-    conversion::validate(crd, &mut errors);
-    validate_versions(crd, &mut errors);
-    if let Some(old) = old {
-        for field in [
-            "spec.group",
-            "spec.names.plural",
-            "spec.names.kind",
-            "spec.scope",
-        ] {
-            if text(old, field) != text(crd, field) {
-                errors.push(FieldError::invalid(
-                    field,
-                    json!(text(crd, field)),
-                    "field is immutable",
-                ));
-            }
-        }
-        for (i, stored) in strings(crd, "status.storedVersions").iter().enumerate() {
-            if !versions(crd).iter().any(|v| v["name"] == stored.as_str()) {
-                let why = format!(
-                    "missing from spec.versions; {stored} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {stored} and removes {stored} from status.storedVersions"
-                );
-                errors.push(FieldError::invalid(
-                    format!("status.storedVersions[{i}]"),
-                    json!(stored),
-                    why,
-                ));
-            }
-        }
-    }
-    errors
-}
-
-fn validate_versions(crd: &Value, errors: &mut Vec<FieldError>) {
-    let versions = versions(crd);
-    if versions.is_empty() {
-        errors.push(FieldError::required(
-            "spec.versions",
-            "must have at least one version",
-        ));
+/// A default of null is no default, and an example of null no example.
+fn drop_null_defaults(schema: &mut Value) {
+    let Some(words) = schema.as_object_mut() else {
         return;
-    }
-    if versions.iter().filter(|v| v["storage"] == true).count() != 1 {
-        errors.push(FieldError::invalid(
-            "spec.versions",
-            Value::Null,
-            "must have exactly one version marked as storage version",
-        ));
-    }
-    // A schema that all versions share is told of as the CRD's own.
-    let schema = |version: &Value| meta::field(version, "schema.openAPIV3Schema").cloned();
-    let shared = versions.iter().all(|v| schema(v) == schema(&versions[0]));
-    let mut names = std::collections::BTreeSet::new();
-    for (i, version) in versions.iter().enumerate() {
-        let path = format!("spec.versions[{i}]");
-        if !names.insert(version["name"].as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(
-                "spec.versions",
-                Value::Array(versions.to_vec()),
-                "must contain unique version names",
-            ));
-        }
-        if version["name"].as_str().unwrap_or("").is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        }
-        match meta::field(version, "schema.openAPIV3Schema").filter(|s| s.is_object()) {
-            None => errors.push(FieldError::required(
-                format!("{path}.schema.openAPIV3Schema"),
-                "schemas are required",
-            )),
-            Some(schema) => {
-                let root = if shared {
-                    "spec.validation.openAPIV3Schema".to_owned()
-                } else {
-                    format!("{path}.schema.openAPIV3Schema")
-                };
-                // Once is enough for a shared one.
-                if let Err(problems) = Structural::parse_at(&root, schema)
-                    && (i == 0 || !shared)
-                {
-                    errors.extend(problems);
-                }
+    };
+    words
+        .retain(|word, value| !(value.is_null() && matches!(word.as_str(), "default" | "example")));
+    for (word, value) in words {
+        match (word.as_str(), value) {
+            ("not" | "items" | "additionalProperties", sub) => drop_null_defaults(sub),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(list)) => {
+                list.iter_mut().for_each(drop_null_defaults);
             }
+            ("properties", Value::Object(map)) => map.values_mut().for_each(drop_null_defaults),
+            _ => {}
         }
     }
 }
@@ -464,14 +372,9 @@ fn version(crd: &Value, version: &Value) -> Result<VersionInfo, Vec<FieldError>>
         .filter_map(|f| f["jsonPath"].as_str())
         .map(|p| p.trim_start_matches('.').to_owned());
     let deprecated = (version["deprecated"] == true).then(|| {
-        let default = format!(
-            "{}/{name} {} is deprecated",
-            text(crd, "spec.group"),
-            text(crd, "spec.names.kind")
-        );
         version["deprecationWarning"]
             .as_str()
-            .map_or(default, str::to_owned)
+            .map_or_else(|| deprecation(crd, name), str::to_owned)
     });
     Ok(VersionInfo {
         name: name.into(),
@@ -482,6 +385,21 @@ fn version(crd: &Value, version: &Value) -> Result<VersionInfo, Vec<FieldError>>
         subresources,
         selectable_fields: fields.collect(),
     })
+}
+
+/// What is said of a deprecated version that says nothing itself: that it is one, and which to use instead.
+fn deprecation(crd: &Value, name: &str) -> String {
+    let (group, kind) = (text(crd, "spec.group"), text(crd, "spec.names.kind"));
+    let later = versions(crd)
+        .iter()
+        .filter(|v| flag_of(v, "served") && !flag_of(v, "deprecated"))
+        .filter_map(|v| v["name"].as_str())
+        .filter(|other| version_order(other) > version_order(name));
+    let instead = match later.max_by_key(|other| version_order(other)) {
+        Some(best) => format!("; use {group}/{best} {kind}"),
+        None => String::new(),
+    };
+    format!("{group}/{name} {kind} is deprecated{instead}")
 }
 
 /// Sorts versions as Kubernetes does: v2 before v1 before v1beta2 before v1alpha1 before anything else.
