@@ -1,0 +1,74 @@
+//! Which kubectl, and how it reaches a server.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+/// The version whose words the transcripts have.
+const MINOR: &str = "32";
+
+pub struct Server {
+    pub url: String,
+    /// PEM.
+    pub authority: String,
+    pub token: String,
+}
+
+pub struct Client {
+    pub program: PathBuf,
+}
+
+impl Client {
+    /// `None`, and a printed line, where there is no client of the right version.
+    pub async fn find() -> Option<Self> {
+        let named = std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".into());
+        let Some(program) = on_path(&named) else {
+            println!("skipped: there is no {named}");
+            return None;
+        };
+        // Some installations have a `kubectl` that chooses by the server's version among those beside it; the client
+        // must be the same for both servers.
+        let beside = program.with_file_name(format!("kubectl.1.{MINOR}"));
+        let program = if beside.is_file() { beside } else { program };
+        let output = Command::new(&program)
+            .args(["version", "--client", "-o", "json"])
+            .output()
+            .await
+            .unwrap();
+        let version: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if version["clientVersion"]["minor"] != MINOR {
+            println!(
+                "skipped: the transcripts are those of kubectl 1.{MINOR}, and {} is {}; name another in KUBECTL",
+                program.display(),
+                version["clientVersion"]["gitVersion"]
+            );
+            return None;
+        }
+        Some(Self { program })
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Path::new(name).canonicalize().ok();
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .find_map(|folder| folder.join(name).canonicalize().ok().filter(|f| f.is_file()))
+}
+
+impl Server {
+    /// A kubeconfig for the administrator.
+    pub fn kubeconfig(&self, namespace: &str) -> String {
+        use base64::Engine as _;
+        let authority = base64::prelude::BASE64_STANDARD.encode(&self.authority);
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "lab",
+            "clusters": [{"name": "lab", "cluster": {"server": self.url, "certificate-authority-data": authority}}],
+            "users": [{"name": "admin", "user": {"token": self.token}}, {"name": "nobody", "user": {}}],
+            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "admin", "namespace": namespace}}],
+        })
+        .to_string()
+    }
+}
