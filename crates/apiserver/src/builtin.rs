@@ -134,8 +134,12 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
         }
         ("batch", "Job") => {
             let spec = spec(object);
+            // Either of them alone says that the other is not wanted.
+            let absent = |field: &str| spec.get(field).is_none_or(Value::is_null);
+            if absent("parallelism") && absent("completions") {
+                spec.insert("completions".into(), json!(1));
+            }
             fallback(spec, "parallelism", || json!(1));
-            fallback(spec, "completions", || json!(1));
             fallback(spec, "backoffLimit", || json!(6));
             fallback(spec, "completionMode", || json!("NonIndexed"));
             fallback(spec, "suspend", || json!(false));
@@ -417,6 +421,13 @@ pub(crate) fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str
                 }
                 object["spec"]["template"]["metadata"]["labels"][key] = value.clone();
             }
+            let none = |labels: Option<&Value>| {
+                labels.and_then(Value::as_object).is_none_or(Map::is_empty)
+            };
+            if none(meta::get(object, "labels")) {
+                let template = object["spec"]["template"]["metadata"]["labels"].clone();
+                meta::metadata_mut(object).insert("labels".into(), template);
+            }
         }
         _ => {}
     }
@@ -515,6 +526,7 @@ pub(crate) fn validate(
             role(new, resource.kind == "Role", errors)
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") => {
+            not_negative(new, "spec.replicas", errors);
             selector(new, old, errors);
             crate::rules::containers(new, "spec.template.spec", errors);
             if let Some(old) = old.filter(|_| resource.kind == "StatefulSet") {
@@ -745,6 +757,14 @@ fn secret_or_config_size(object: &Value, errors: &mut Vec<FieldError>) {
             None,
             "must have at most 1048576 bytes",
         ));
+    }
+}
+
+fn not_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let number = meta::field(object, field).and_then(Value::as_i64);
+    if let Some(number) = number.filter(|n| *n < 0) {
+        let why = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(field, json!(number), why));
     }
 }
 

@@ -321,6 +321,12 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
             return Err(ApiError::invalid_patch(&new, why));
         }
         for field in ["kind", "apiVersion"] {
+            // The type of the object is known to the server and not read from the patch.
+            if kind == "application/strategic-merge-patch+json"
+                && let Some(own) = old.get(field)
+            {
+                new[field] = own.clone();
+            }
             if new.get(field) != old.get(field) {
                 let why = format!("a patch cannot change {field}");
                 return Err(ApiError::invalid_patch(&new, &why));

@@ -33,6 +33,16 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
         ("", "ServiceAccount") => named([text("Secrets", "Secrets of the account.", |o, _| {
             size(o, "/secrets").into()
         })]),
+        ("", "ResourceQuota") => vec![
+            name_column(),
+            text("Request", "What may be used, without limits.", |o, _| {
+                used_of_hard(o, false).into()
+            }),
+            text("Limit", "Limits that may be used.", |o, _| {
+                used_of_hard(o, true).into()
+            }),
+            age_column(),
+        ],
         ("", "PersistentVolume") => volumes(),
         ("", "PersistentVolumeClaim") => claims(),
         ("", "Endpoints") => named([text("Endpoints", "Addresses and ports.", |o, _| {
@@ -117,6 +127,24 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
         _ => return None,
     };
     Some(columns)
+}
+
+/// The resources of a quota: `cpu: 1/2, pods: 3/4`.
+fn used_of_hard(quota: &Value, limits: bool) -> String {
+    let hard = quota.pointer("/status/hard").and_then(Value::as_object);
+    let mut names: Vec<&String> = hard.into_iter().flat_map(|h| h.keys()).collect();
+    names.retain(|name| name.starts_with("limits.") == limits);
+    names.sort();
+    let shown = names.into_iter().map(|name| {
+        let of = |field: &str| {
+            quota["status"][field][name]
+                .as_str()
+                .unwrap_or("0")
+                .to_owned()
+        };
+        format!("{name}: {}/{}", of("used"), of("hard"))
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// The age of an object.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on should stop.
 
 mod admission;
+mod churn;
 mod controllers;
 mod conversion;
 mod crud;

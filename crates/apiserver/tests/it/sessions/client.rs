@@ -54,8 +54,13 @@ fn on_path(name: &str) -> Option<PathBuf> {
         return Path::new(name).canonicalize().ok();
     }
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .find_map(|folder| folder.join(name).canonicalize().ok().filter(|f| f.is_file()))
+    std::env::split_paths(&path).find_map(|folder| {
+        folder
+            .join(name)
+            .canonicalize()
+            .ok()
+            .filter(|f| f.is_file())
+    })
 }
 
 impl Server {

@@ -11,12 +11,24 @@ pub struct Normal {
 
 static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
-        (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
-        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?Z| ?[+-]\d\d:?\d\d)?", "<time>"),
-        (r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "<time>"),
+        (
+            r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+            "<uid>",
+        ),
+        (
+            r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?Z| ?[+-]\d\d:?\d\d)?",
+            "<time>",
+        ),
+        (
+            r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}",
+            "<time>",
+        ),
         (r#"(?i)(resource ?version"?[:=] *"?)\d+"#, "${1}<revision>"),
         // The first address is that of the Service kubernetes.
-        (r"10\.96\.(\d{2,}\.\d+|[1-9]\.\d+|0\.\d{2,}|0\.[2-9])", "<ip>"),
+        (
+            r"10\.96\.(\d{2,}\.\d+|[1-9]\.\d+|0\.\d{2,}|0\.[2-9])",
+            "<ip>",
+        ),
         (r"kube-api-access-[a-z0-9]{5}", "kube-api-access-<random>"),
         (r"\b(eyJ|lab\.)[A-Za-z0-9_.-]{16,}", "<token>"),
         (r"(LIVE|MERGED)-\d+", "$1-<random>"),
