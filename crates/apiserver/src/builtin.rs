@@ -152,6 +152,22 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec, "successfulJobsHistoryLimit", || json!(3));
             fallback(spec, "failedJobsHistoryLimit", || json!(1));
         }
+        ("", "LimitRange") => limits(spec(object)),
+        ("networking.k8s.io", "NetworkPolicy") => network_policy(spec(object)),
+        ("storage.k8s.io", "CSIDriver") => {
+            let spec = spec(object);
+            for (field, value) in [
+                ("attachRequired", json!(true)),
+                ("podInfoOnMount", json!(false)),
+                ("storageCapacity", json!(false)),
+                ("volumeLifecycleModes", json!(["Persistent"])),
+                ("fsGroupPolicy", json!("ReadWriteOnceWithFSType")),
+                ("requiresRepublish", json!(false)),
+                ("seLinuxMount", json!(false)),
+            ] {
+                fallback(spec, field, || value);
+            }
+        }
         ("apiextensions.k8s.io", _) => crate::crd::defaults(object),
         ("admissionregistration.k8s.io", kind) => crate::admission::defaults(kind, object),
         _ => {}
@@ -180,6 +196,48 @@ fn service(spec: &mut Map<String, Value>) {
             fallback(port, "targetPort", || number);
         }
     }
+}
+
+/// A container's limit is by default its greatest, and its request by default that, else its least.
+fn limits(spec: &mut Map<String, Value>) {
+    let items = spec.get_mut("limits").and_then(Value::as_array_mut);
+    for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if item.get("type").is_none_or(|t| t != "Container") {
+            continue;
+        }
+        for (field, source) in [
+            ("default", "max"),
+            ("defaultRequest", "default"),
+            ("defaultRequest", "min"),
+        ] {
+            let from = item.get(source).cloned().unwrap_or_default();
+            fallback(item, field, || json!({}));
+            let known = item.get_mut(field).and_then(Value::as_object_mut);
+            if let (Some(known), Value::Object(from)) = (known, from) {
+                for (resource, amount) in from {
+                    known.entry(resource).or_insert(amount);
+                }
+            }
+        }
+        item.retain(|field, value| {
+            !field.starts_with("default") || value.as_object().is_none_or(|v| !v.is_empty())
+        });
+    }
+}
+
+fn network_policy(spec: &mut Map<String, Value>) {
+    for list in ["ingress", "egress"] {
+        let rules = spec.get_mut(list).and_then(Value::as_array_mut);
+        for rule in rules.into_iter().flatten() {
+            protocols(rule.get_mut("ports"));
+        }
+    }
+    let egress = spec.get("egress").and_then(Value::as_array);
+    let types = match egress.is_some_and(|e| !e.is_empty()) {
+        true => json!(["Ingress", "Egress"]),
+        false => json!(["Ingress"]),
+    };
+    fallback(spec, "policyTypes", || types);
 }
 
 fn protocols(ports: Option<&mut Value>) {

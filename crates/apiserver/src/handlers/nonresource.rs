@@ -66,9 +66,14 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
 /// A document that describes nothing. Clients ask for it when OpenAPI v3 does not know a kind, and take no answer for a
 /// failure; of kinds that it does not describe either they go on without a check.
 fn openapi_v2(headers: &HeaderMap) -> Reply {
-    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    const ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    // The other is no media type: it has an @.
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(http::header::ACCEPT);
-    if accept.is_some_and(|a| a.to_str().is_ok_and(|a| a.contains(PROTOBUF))) {
+    if accept.is_some_and(|a| {
+        a.to_str()
+            .is_ok_and(|a| [ASKED, PROTOBUF].iter().any(|p| a.contains(p)))
+    }) {
         // The fields swagger (1) and info (2) with title (1) and version (2) of gnostic's Document.
         let version = VERSION.2.as_bytes();
         let mut info = b"\x0a\x0aKubernetes\x12".to_vec();

@@ -33,6 +33,62 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
         ("", "ServiceAccount") => named([text("Secrets", "Secrets of the account.", |o, _| {
             size(o, "/secrets").into()
         })]),
+        ("", "PodTemplate") => vec![
+            name_column(),
+            text("Containers", "Names of the containers.", |o, _| {
+                join(list(o, "/template/spec/containers"), "/name").into()
+            }),
+            text("Images", "Images of the containers.", |o, _| {
+                join(list(o, "/template/spec/containers"), "/image").into()
+            }),
+            text("Pod Labels", "Labels of the pods.", |o, _| {
+                labels(o, "/template/metadata/labels").into()
+            }),
+        ],
+        ("", "LimitRange") => vec![name_column(), created_at("date")],
+        ("apps", "ControllerRevision") => named([
+            text("Controller", "What it is a revision of.", |o, _| {
+                controller(o).into()
+            }),
+            text("Revision", "Its number.", |o, _| {
+                count(o, "/revision").into()
+            }),
+        ]),
+        ("storage.k8s.io", "CSIDriver") => named([
+            flag("AttachRequired", "Whether volumes are attached.", |o, _| {
+                (o["spec"]["attachRequired"] == true).into()
+            }),
+            flag("PodInfoOnMount", "Whether it is told the pod.", |o, _| {
+                (o["spec"]["podInfoOnMount"] == true).into()
+            }),
+            flag("StorageCapacity", "Whether it tells its room.", |o, _| {
+                (o["spec"]["storageCapacity"] == true).into()
+            }),
+            text("TokenRequests", "Audiences of its tokens.", |o, _| {
+                or_unset(join(list(o, "/spec/tokenRequests"), "/audience")).into()
+            }),
+            flag(
+                "RequiresRepublish",
+                "Whether it is called again.",
+                |o, _| (o["spec"]["requiresRepublish"] == true).into(),
+            ),
+            text("Modes", "Lives of its volumes.", |o, _| {
+                join(list(o, "/spec/volumeLifecycleModes"), "").into()
+            }),
+        ]),
+        ("storage.k8s.io", "CSINode") => {
+            named([number("Drivers", "Number of its drivers.", |o, _| {
+                size(o, "/spec/drivers").into()
+            })])
+        }
+        ("networking.k8s.io", "IngressClass") => named([
+            text("Controller", "What serves the class.", |o, _| {
+                field(o, "/spec/controller")
+            }),
+            text("Parameters", "What configures it.", |o, _| {
+                parameters(o).into()
+            }),
+        ]),
         ("", "ResourceQuota") => vec![
             name_column(),
             text("Request", "What may be used, without limits.", |o, _| {
@@ -127,6 +183,32 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
         _ => return None,
     };
     Some(columns)
+}
+
+/// The owner that controls an object: `daemonset.apps/name`.
+fn controller(o: &Value) -> String {
+    let owners = list(o, "/metadata/ownerReferences");
+    let Some(owner) = owners.iter().find(|owner| owner["controller"] == true) else {
+        return "<none>".into();
+    };
+    let kind = string(owner, "/kind").to_lowercase();
+    let name = string(owner, "/name");
+    match string(owner, "/apiVersion").split_once('/') {
+        Some((group, _)) => format!("{kind}.{group}/{name}"),
+        None => format!("{kind}/{name}"),
+    }
+}
+
+/// What configures an ingress class: `Kind.group/name`.
+fn parameters(o: &Value) -> String {
+    let Some(of) = o.pointer("/spec/parameters").filter(|p| p.is_object()) else {
+        return "<none>".into();
+    };
+    let (kind, name) = (string(of, "/kind"), string(of, "/name"));
+    match of["apiGroup"].as_str() {
+        Some(group) => format!("{kind}.{group}/{name}"),
+        None => format!("{kind}/{name}"),
+    }
 }
 
 /// The resources of a quota: `cpu: 1/2, pods: 3/4`.

@@ -4,6 +4,7 @@
 
 mod admission;
 mod churn;
+mod conformance;
 mod controllers;
 mod conversion;
 mod crud;

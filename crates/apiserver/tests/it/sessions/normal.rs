@@ -23,7 +23,10 @@ static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
             r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}",
             "<time>",
         ),
-        (r#"(?i)(resource ?version"?[:=] *"?)\d+"#, "${1}<revision>"),
+        (
+            r#"(?i)(resource ?version\\*"?[:=] *\\*"?)\d+"#,
+            "${1}<revision>",
+        ),
         // The first address is that of the Service kubernetes.
         (
             r"10\.96\.(\d{2,}\.\d+|[1-9]\.\d+|0\.\d{2,}|0\.[2-9])",
@@ -34,11 +37,12 @@ static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"(LIVE|MERGED)-\d+", "$1-<random>"),
         (r"kubectl-edit-\d+", "kubectl-edit-<random>"),
         (r"0xc[0-9a-f]{6,}", "<pointer>"),
-        (r"^[EWI]\d{4} \S+ +\d+ ", "<log> "),
     ]
     .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
     .into()
 });
+/// Words of the client's library about its connections: they come or not.
+static LOG: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^2> [EWI]\d{4} \S+ +\d+ ").unwrap());
 static AGE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^(\d+[ydhms]{1,2})+$").unwrap());
 /// Columns stand three blanks apart; how wide they are depends on ages. Fields of descriptions are aligned.
 static GAP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(\S) {2,}").unwrap());
@@ -56,7 +60,12 @@ impl Normal {
     }
 
     pub fn text(&self, text: &str) -> String {
-        let lines: Vec<String> = text.trim_end().lines().map(|l| self.line(l)).collect();
+        let told = text.trim_end().lines().filter(|l| !LOG.is_match(l));
+        let mut lines: Vec<String> = told.map(|l| self.line(l)).collect();
+        // The real server finds what is wrong with an object in any order.
+        for causes in lines.split_mut(|l| !l.starts_with("2> * ")) {
+            causes.sort();
+        }
         lines.join("\n")
     }
 
