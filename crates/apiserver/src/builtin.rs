@@ -106,7 +106,17 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             );
             template(spec, "Always");
         }
+        ("", "PodTemplate") => {
+            let map = object.as_object_mut();
+            let template = map.and_then(|o| o.get_mut("template")?.as_object_mut());
+            if let Some(spec) = template.and_then(|t| t.get_mut("spec")?.as_object_mut()) {
+                pod(spec);
+            }
+        }
         ("apps", "ReplicaSet") | ("", "ReplicationController") => {
+            if resource.group.is_empty() {
+                labels_of_template(object);
+            }
             fallback(spec(object), "replicas", || json!(1));
             template(spec(object), "Always");
         }
@@ -305,6 +315,17 @@ fn probe(probe: &mut Map<String, Value>) {
     }
 }
 
+/// What has no labels gets those of its pods.
+fn labels_of_template(object: &mut Value) {
+    let given = meta::get(object, "labels").and_then(Value::as_object);
+    let template = meta::field(object, "spec.template.metadata.labels").cloned();
+    if given.is_none_or(Map::is_empty)
+        && let Some(labels @ Value::Object(_)) = template
+    {
+        meta::metadata_mut(object).insert("labels".into(), labels);
+    }
+}
+
 fn template(workload: &mut Map<String, Value>, restart: &str) {
     if let Some(template) = workload.get_mut("template").and_then(Value::as_object_mut)
         && let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut)
@@ -479,13 +500,7 @@ pub(crate) fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str
                 }
                 object["spec"]["template"]["metadata"]["labels"][key] = value.clone();
             }
-            let none = |labels: Option<&Value>| {
-                labels.and_then(Value::as_object).is_none_or(Map::is_empty)
-            };
-            if none(meta::get(object, "labels")) {
-                let template = object["spec"]["template"]["metadata"]["labels"].clone();
-                meta::metadata_mut(object).insert("labels".into(), template);
-            }
+            labels_of_template(object);
         }
         _ => {}
     }

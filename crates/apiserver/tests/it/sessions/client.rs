@@ -17,35 +17,38 @@ pub struct Server {
 
 pub struct Client {
     pub program: PathBuf,
+    /// Whether its words are those of the transcripts; of another version only the exit codes are.
+    pub exact: bool,
 }
 
 impl Client {
-    /// `None`, and a printed line, where there is no client of the right version.
+    /// `None`, and a printed line, where there is none.
     pub async fn find() -> Option<Self> {
         let named = std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".into());
         let Some(program) = on_path(&named) else {
             println!("skipped: there is no {named}");
             return None;
         };
-        // Some installations have a `kubectl` that chooses by the server's version among those beside it; the client
+        // Unless one is named: some installations have a `kubectl` that chooses by the server's version among those beside it; the client
         // must be the same for both servers.
         let beside = program.with_file_name(format!("kubectl.1.{MINOR}"));
-        let program = if beside.is_file() { beside } else { program };
+        let chosen = std::env::var_os("KUBECTL").is_none() && beside.is_file();
+        let program = if chosen { beside } else { program };
         let output = Command::new(&program)
             .args(["version", "--client", "-o", "json"])
             .output()
             .await
             .unwrap();
         let version: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        if version["clientVersion"]["minor"] != MINOR {
+        let exact = version["clientVersion"]["minor"] == MINOR;
+        if !exact {
             println!(
-                "skipped: the transcripts are those of kubectl 1.{MINOR}, and {} is {}; name another in KUBECTL",
+                "only exit codes are compared: the transcripts are those of kubectl 1.{MINOR}, and {} is {}",
                 program.display(),
                 version["clientVersion"]["gitVersion"]
             );
-            return None;
         }
-        Some(Self { program })
+        Some(Self { program, exact })
     }
 }
 

@@ -63,6 +63,12 @@ impl Table {
         open
     }
 
+    /// Whether a row is about this step.
+    pub fn speaks_of(&self, session: &Session, step: &Step) -> bool {
+        let own = |row: &Row| row.session == session.name && like(&row.command, &step.command);
+        self.0.iter().any(own)
+    }
+
     /// Rows that explain nothing.
     pub fn unused(&self) -> Vec<Row> {
         self.0.iter().filter(|row| !row.used).cloned().collect()
