@@ -142,6 +142,12 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             );
             template(spec, "Always");
         }
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            let spec = spec(object);
+            fallback(spec, "minReplicas", || json!(1));
+            let cpu = json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]);
+            fallback(spec, "metrics", || cpu);
+        }
         ("batch", "Job") => {
             let spec = spec(object);
             // Either of them alone says that the other is not wanted.

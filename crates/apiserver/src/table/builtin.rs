@@ -111,6 +111,27 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
         ("apps", "StatefulSet") => stateful_sets(),
         ("batch", "Job") => jobs(),
         ("batch", "CronJob") => cron_jobs(),
+        ("autoscaling", "HorizontalPodAutoscaler") => named([
+            text("Reference", "What it scales.", |o, _| {
+                let of = |field: &str| string(o, &format!("/spec/scaleTargetRef/{field}"));
+                format!("{}/{}", of("kind"), of("name")).into()
+            }),
+            text("Targets", "Measured and wanted values.", |o, _| {
+                targets(o).into()
+            }),
+            text("MinPods", "Fewest pods.", |o, _| {
+                match o.pointer("/spec/minReplicas").and_then(Value::as_i64) {
+                    Some(least) => least.to_string().into(),
+                    None => "<unset>".into(),
+                }
+            }),
+            number("MaxPods", "Most pods.", |o, _| {
+                count(o, "/spec/maxReplicas").into()
+            }),
+            number("Replicas", "Pods now.", |o, _| {
+                count(o, "/status/currentReplicas").into()
+            }),
+        ]),
         ("storage.k8s.io", "StorageClass") => storage_classes(),
         ("storage.k8s.io", "VolumeAttachment") => named([
             text("Attacher", "Driver that attaches.", |o, _| {
@@ -196,6 +217,45 @@ fn controller(o: &Value) -> String {
     match string(owner, "/apiVersion").split_once('/') {
         Some((group, _)) => format!("{kind}.{group}/{name}"),
         None => format!("{kind}/{name}"),
+    }
+}
+
+/// The metrics of an autoscaler: `cpu: 30%/50%`; two of them, and how many more there are.
+fn targets(o: &Value) -> String {
+    let specs = list(o, "/spec/metrics");
+    if specs.is_empty() {
+        return "<none>".into();
+    }
+    let value = |of: Option<&Value>, or: &str| -> String {
+        let of = |field: &str| of?.get(field).filter(|v| !v.is_null());
+        match (of("averageUtilization"), of("averageValue").or(of("value"))) {
+            (Some(percent), _) => format!("{percent}%"),
+            (None, Some(Value::String(quantity))) => quantity.clone(),
+            _ => or.into(),
+        }
+    };
+    let shown = specs.iter().take(2).enumerate().map(|(n, spec)| {
+        let kind = spec["type"].as_str().unwrap_or_default();
+        let mut source = kind.to_owned();
+        source[..1.min(kind.len())].make_ascii_lowercase();
+        let current = o.pointer(&format!("/status/currentMetrics/{n}/{source}/current"));
+        let target = spec.get(&source).and_then(|s| s.get("target"));
+        let pair = format!(
+            "{}/{}",
+            value(current, "<unknown>"),
+            value(target, "<auto>")
+        );
+        match kind {
+            "Resource" | "ContainerResource" => {
+                format!("{}: {pair}", string(spec, &format!("/{source}/name")))
+            }
+            _ => pair,
+        }
+    });
+    let text = shown.collect::<Vec<_>>().join(", ");
+    match specs.len() {
+        0..=2 => text,
+        all => format!("{text} + {} more...", all - 2),
     }
 }
 
