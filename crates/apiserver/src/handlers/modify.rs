@@ -316,7 +316,16 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
                 patch::merge(&mut new, &body);
                 Ok(())
             }
-            _ => patch::strategic(&mut new, &body, &object_kind),
+            _ => {
+                let done = patch::strategic(&mut new, &body, &object_kind);
+                // The server knows the type of the object and does not read it from the patch.
+                for field in ["kind", "apiVersion"] {
+                    if let Some(own) = old.get(field) {
+                        new[field] = own.clone();
+                    }
+                }
+                done
+            }
         };
         done.map_err(patch_error)?;
         if !new.is_object() {
@@ -325,12 +334,6 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
             return Err(ApiError::invalid_patch(&new, why));
         }
         for field in ["kind", "apiVersion"] {
-            // The type of the object is known to the server and not read from the patch.
-            if kind == "application/strategic-merge-patch+json"
-                && let Some(own) = old.get(field)
-            {
-                new[field] = own.clone();
-            }
             if new.get(field) != old.get(field) {
                 let why = format!("a patch cannot change {field}");
                 return Err(ApiError::invalid_patch(&new, &why));
