@@ -282,11 +282,7 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
             body::json(&call.body).map_err(|_| ApiError::bad_request("Invalid JSON Patch"))?
         }
         "application/strategic-merge-patch+json" if !call.resource.is_custom() => {
-            body::json(&call.body).map_err(|e| {
-                let message = e.message();
-                let why = message.strip_prefix("error decoding request body: ");
-                ApiError::bad_request(why.unwrap_or(message))
-            })?
+            body::json(&call.body)?
         }
         "application/strategic-merge-patch+json" => {
             return Err(unsupported(
