@@ -108,7 +108,17 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             );
             template(spec, "Always");
         }
+        ("", "PodTemplate") => {
+            let map = object.as_object_mut();
+            let template = map.and_then(|o| o.get_mut("template")?.as_object_mut());
+            if let Some(spec) = template.and_then(|t| t.get_mut("spec")?.as_object_mut()) {
+                pod(spec);
+            }
+        }
         ("apps", "ReplicaSet") | ("", "ReplicationController") => {
+            if resource.group.is_empty() {
+                labels_of_template(object);
+            }
             fallback(spec(object), "replicas", || json!(1));
             template(spec(object), "Always");
         }
@@ -134,10 +144,20 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             );
             template(spec, "Always");
         }
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            let spec = spec(object);
+            fallback(spec, "minReplicas", || json!(1));
+            let cpu = json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]);
+            fallback(spec, "metrics", || cpu);
+        }
         ("batch", "Job") => {
             let spec = spec(object);
+            // Either of them alone says that the other is not wanted.
+            let absent = |field: &str| spec.get(field).is_none_or(Value::is_null);
+            if absent("parallelism") && absent("completions") {
+                spec.insert("completions".into(), json!(1));
+            }
             fallback(spec, "parallelism", || json!(1));
-            fallback(spec, "completions", || json!(1));
             fallback(spec, "backoffLimit", || json!(6));
             fallback(spec, "completionMode", || json!("NonIndexed"));
             fallback(spec, "suspend", || json!(false));
@@ -149,6 +169,22 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec, "suspend", || json!(false));
             fallback(spec, "successfulJobsHistoryLimit", || json!(3));
             fallback(spec, "failedJobsHistoryLimit", || json!(1));
+        }
+        ("", "LimitRange") => limits(spec(object)),
+        ("networking.k8s.io", "NetworkPolicy") => network_policy(spec(object)),
+        ("storage.k8s.io", "CSIDriver") => {
+            let spec = spec(object);
+            for (field, value) in [
+                ("attachRequired", json!(true)),
+                ("podInfoOnMount", json!(false)),
+                ("storageCapacity", json!(false)),
+                ("volumeLifecycleModes", json!(["Persistent"])),
+                ("fsGroupPolicy", json!("ReadWriteOnceWithFSType")),
+                ("requiresRepublish", json!(false)),
+                ("seLinuxMount", json!(false)),
+            ] {
+                fallback(spec, field, || value);
+            }
         }
         ("apiextensions.k8s.io", _) => crate::crd::defaults(object),
         ("admissionregistration.k8s.io", kind) => crate::admission::defaults(kind, object),
@@ -178,6 +214,48 @@ fn service(spec: &mut Map<String, Value>) {
             fallback(port, "targetPort", || number);
         }
     }
+}
+
+/// A container's limit is by default its greatest, and its request by default that, else its least.
+fn limits(spec: &mut Map<String, Value>) {
+    let items = spec.get_mut("limits").and_then(Value::as_array_mut);
+    for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if item.get("type").is_none_or(|t| t != "Container") {
+            continue;
+        }
+        for (field, source) in [
+            ("default", "max"),
+            ("defaultRequest", "default"),
+            ("defaultRequest", "min"),
+        ] {
+            let from = item.get(source).cloned().unwrap_or_default();
+            fallback(item, field, || json!({}));
+            let known = item.get_mut(field).and_then(Value::as_object_mut);
+            if let (Some(known), Value::Object(from)) = (known, from) {
+                for (resource, amount) in from {
+                    known.entry(resource).or_insert(amount);
+                }
+            }
+        }
+        item.retain(|field, value| {
+            !field.starts_with("default") || value.as_object().is_none_or(|v| !v.is_empty())
+        });
+    }
+}
+
+fn network_policy(spec: &mut Map<String, Value>) {
+    for list in ["ingress", "egress"] {
+        let rules = spec.get_mut(list).and_then(Value::as_array_mut);
+        for rule in rules.into_iter().flatten() {
+            protocols(rule.get_mut("ports"));
+        }
+    }
+    let egress = spec.get("egress").and_then(Value::as_array);
+    let types = match egress.is_some_and(|e| !e.is_empty()) {
+        true => json!(["Ingress", "Egress"]),
+        false => json!(["Ingress"]),
+    };
+    fallback(spec, "policyTypes", || types);
 }
 
 fn protocols(ports: Option<&mut Value>) {
@@ -242,6 +320,17 @@ fn probe(probe: &mut Map<String, Value>) {
     if let Some(get) = probe.get_mut("httpGet").and_then(Value::as_object_mut) {
         fallback(get, "path", || json!("/"));
         fallback(get, "scheme", || json!("HTTP"));
+    }
+}
+
+/// What has no labels gets those of its pods.
+fn labels_of_template(object: &mut Value) {
+    let given = meta::get(object, "labels").and_then(Value::as_object);
+    let template = meta::field(object, "spec.template.metadata.labels").cloned();
+    if given.is_none_or(Map::is_empty)
+        && let Some(labels @ Value::Object(_)) = template
+    {
+        meta::metadata_mut(object).insert("labels".into(), labels);
     }
 }
 
@@ -419,6 +508,7 @@ pub(crate) fn at_creation(resource: &ResourceInfo, object: &mut Value, uid: &str
                 }
                 object["spec"]["template"]["metadata"]["labels"][key] = value.clone();
             }
+            labels_of_template(object);
         }
         _ => {}
     }
@@ -525,6 +615,7 @@ pub(crate) fn validate(
             role(new, resource.kind == "Role", errors)
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") => {
+            not_negative(new, "spec.replicas", errors);
             selector(new, old, errors);
             crate::rules::containers(new, "spec.template.spec", errors);
             if let Some(old) = old.filter(|_| resource.kind == "StatefulSet") {
@@ -768,6 +859,14 @@ fn secret_or_config_size(object: &Value, errors: &mut Vec<FieldError>) {
             None,
             "must have at most 1048576 bytes",
         ));
+    }
+}
+
+fn not_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let number = meta::field(object, field).and_then(Value::as_i64);
+    if let Some(number) = number.filter(|n| *n < 0) {
+        let why = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(field, json!(number), why));
     }
 }
 

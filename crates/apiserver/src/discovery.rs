@@ -90,10 +90,7 @@ pub fn api_resource_list(
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": match resource.is_custom() {
-                true => json!(CUSTOM_VERBS),
-                false => sorted(&resource.verbs),
-            },
+            "verbs": verbs(resource),
         });
         if resource.allows("get") {
             let stored = format!(
@@ -287,7 +284,7 @@ fn aggregated_resource(resource: &ResourceInfo, info: &VersionInfo) -> Value {
         "responseKind": own,
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
-        "verbs": sorted(&resource.verbs),
+        "verbs": verbs(resource),
     });
     add_names(&mut entry, resource);
     if !info.subresources.is_empty() {
@@ -315,6 +312,13 @@ fn add_names(entry: &mut Value, resource: &ResourceInfo) {
     }
     if !resource.categories.is_empty() {
         entry["categories"] = json!(resource.categories);
+    }
+}
+
+fn verbs(resource: &ResourceInfo) -> Value {
+    match resource.is_custom() {
+        true => json!(CUSTOM_VERBS),
+        false => sorted(&resource.verbs),
     }
 }
 

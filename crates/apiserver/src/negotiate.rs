@@ -85,8 +85,8 @@ pub(crate) fn acceptable(headers: &HeaderMap) -> ApiResult<()> {
     Err(ApiError::new(406, "NotAcceptable", "406: Not Acceptable").generic())
 }
 
-/// Chooses the first form this server can give. 406 when there is none.
-pub(crate) fn form(headers: &HeaderMap) -> ApiResult<Form> {
+/// Chooses the first form this server can give; what is not stored has no `tables`. 406 when there is none.
+pub(crate) fn form(headers: &HeaderMap, tables: bool) -> ApiResult<Form> {
     acceptable(headers)?;
     for media in accepted(headers) {
         if !is_json(&media.name) && media.name != "application/yaml" {
@@ -99,7 +99,7 @@ pub(crate) fn form(headers: &HeaderMap) -> ApiResult<Form> {
         };
         match (media.param("as"), media.param("g")) {
             (None, _) => return Ok(Form::Object),
-            (Some("Table"), Some("meta.k8s.io")) => return Ok(Form::Table { v1beta1 }),
+            (Some("Table"), Some("meta.k8s.io")) if tables => return Ok(Form::Table { v1beta1 }),
             (
                 Some(kind @ ("PartialObjectMetadata" | "PartialObjectMetadataList")),
                 Some("meta.k8s.io"),
@@ -138,7 +138,7 @@ mod tests {
     fn form_of(accept: &'static str) -> Option<Form> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        form(&headers).ok()
+        form(&headers, true).ok()
     }
 
     #[test]

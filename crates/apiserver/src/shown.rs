@@ -18,6 +18,63 @@ fn times(group: &str, kind: &str) -> &'static [&'static str] {
     }
 }
 
+/// Fields of the status that are there even where they are nothing, per kind.
+fn counts(group: &str, kind: &str) -> &'static [&'static str] {
+    match (group, kind) {
+        ("", "ReplicationController") | ("apps", "ReplicaSet") => &["replicas"],
+        ("apps", "StatefulSet") => &["availableReplicas", "replicas"],
+        ("apps", "DaemonSet") => &[
+            "currentNumberScheduled",
+            "desiredNumberScheduled",
+            "numberMisscheduled",
+            "numberReady",
+        ],
+        ("policy", "PodDisruptionBudget") => &[
+            "currentHealthy",
+            "desiredHealthy",
+            "disruptionsAllowed",
+            "expectedPods",
+        ],
+        _ => &[],
+    }
+}
+
+/// What a node tells of itself.
+const NODE_INFO: [&str; 10] = [
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+];
+
+/// A map in a field of a map.
+fn inner<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map<String, Value>> {
+    fallback(map, field, json!({}));
+    map.get_mut(field)?.as_object_mut()
+}
+
+fn node(map: &mut Map<String, Value>) {
+    fallback(map, "spec", json!({}));
+    let Some(status) = inner(map, "status") else {
+        return;
+    };
+    let endpoints = inner(status, "daemonEndpoints");
+    if let Some(kubelet) = endpoints.and_then(|e| inner(e, "kubeletEndpoint")) {
+        fallback(kubelet, "Port", json!(0));
+    }
+    if let Some(info) = inner(status, "nodeInfo") {
+        for field in NODE_INFO {
+            fallback(info, field, json!(""));
+        }
+    }
+}
+
 fn fallback(map: &mut Map<String, Value>, field: &str, value: Value) {
     let slot = map.entry(field).or_insert(Value::Null);
     if slot.is_null() {
@@ -43,9 +100,29 @@ pub(crate) fn fill_in(resource: &ResourceInfo, object: &mut Value) {
     let Some(map) = object.as_object_mut() else {
         return;
     };
+    let counts = counts(group, kind);
+    if !counts.is_empty()
+        && let Some(status) = inner(map, "status")
+    {
+        for count in counts {
+            fallback(status, count, json!(0));
+        }
+    }
     match (group, kind) {
         ("apps", "Deployment") | ("batch", "Job" | "CronJob") => fallback(map, "status", json!({})),
-        ("", "Node") => fallback(map, "spec", json!({})),
+        ("", "Node") => node(map),
+        ("storage.k8s.io", "VolumeAttachment") => {
+            if let Some(status) = inner(map, "status") {
+                fallback(status, "attached", json!(false));
+            }
+        }
+        ("storage.k8s.io", "CSINode") => {
+            let drivers = map.get_mut("spec").and_then(|s| s.get_mut("drivers"));
+            let drivers = drivers.and_then(Value::as_array_mut).into_iter().flatten();
+            for driver in drivers.filter_map(Value::as_object_mut) {
+                driver.entry("topologyKeys").or_insert(Value::Null);
+            }
+        }
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
             map.entry("rules").or_insert(Value::Null);
         }

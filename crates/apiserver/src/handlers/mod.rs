@@ -296,7 +296,7 @@ async fn answer(
     if resource.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
         return Err(ApiError::no_such_resource());
     }
-    let form = negotiate::form(&parts.headers)?;
+    let form = negotiate::form(&parts.headers, resource.verbs != ["create"])?;
     if let Form::Table { .. } = form
         && IncludeObject::parse(query.get("includeObject")).is_none()
     {

@@ -335,7 +335,16 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
                 patch::merge(&mut new, &body);
                 Ok(())
             }
-            _ => patch::strategic(&mut new, &body, &object_kind),
+            _ => {
+                let done = patch::strategic(&mut new, &body, &object_kind);
+                // The server knows the type of the object and does not read it from the patch.
+                for field in ["kind", "apiVersion"] {
+                    if let Some(own) = old.get(field) {
+                        new[field] = own.clone();
+                    }
+                }
+                done
+            }
         };
         done.map_err(patch_error)?;
         if !new.is_object() {

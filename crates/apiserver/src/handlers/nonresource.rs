@@ -28,7 +28,7 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
         "" => {
             return Ok(Reply::json(
                 200,
-                &json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]}),
+                &json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
             ));
         }
         _ => {}
@@ -53,6 +53,7 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
                 false => Ok(page(list)),
             }
         }
+        ["openapi", "v2"] => Ok(openapi_v2(&parts.headers)),
         ["openapi", "v3"] => Ok(Reply::json(200, &openapi::index(&resources))),
         ["openapi", "v3", "api", version] => found(openapi::document(&resources, "", version)),
         ["openapi", "v3", "apis", group, version] => {
@@ -60,6 +61,37 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
         }
         _ => Err(ApiError::no_such_resource()),
     }
+}
+
+/// A document that describes nothing. Clients ask for it when OpenAPI v3 does not know a kind, and take no answer for a
+/// failure; of kinds that it does not describe either they go on without a check.
+fn openapi_v2(headers: &HeaderMap) -> Reply {
+    const ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    // The other is no media type: it has an @.
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    let accept = headers.get(http::header::ACCEPT);
+    if accept.is_some_and(|a| {
+        a.to_str()
+            .is_ok_and(|a| [ASKED, PROTOBUF].iter().any(|p| a.contains(p)))
+    }) {
+        // The fields swagger (1) and info (2) with title (1) and version (2) of gnostic's Document.
+        let version = VERSION.2.as_bytes();
+        let mut info = b"\x0a\x0aKubernetes\x12".to_vec();
+        info.push(version.len() as u8);
+        info.extend(version);
+        let mut document = b"\x0a\x032.0\x12".to_vec();
+        document.push(info.len() as u8);
+        document.extend(info);
+        return Reply {
+            content_type: PROTOBUF.into(),
+            ..Reply::bytes(200, document.into())
+        };
+    }
+    let info = json!({"title": "Kubernetes", "version": VERSION.2});
+    Reply::json(
+        200,
+        &json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}),
+    )
 }
 
 fn found(document: Option<Value>) -> ApiResult<Reply> {

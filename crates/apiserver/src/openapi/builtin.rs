@@ -21,6 +21,8 @@ use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
+use crate::ssa::{How, builtin_field};
+
 /// Where references point to.
 pub(super) const REFERENCE: &str = "#/components/schemas/";
 
@@ -328,6 +330,9 @@ fn generate() -> Definitions {
             finish_kind(schema, group, version, kind);
         }
     }
+    for (name, schema) in &mut schemas {
+        mark_lists(name, schema);
+    }
     for (name, schema) in special() {
         schemas.insert(name.to_string(), schema);
     }
@@ -365,6 +370,50 @@ fn published(schema: Value) -> Value {
         }
         Value::Array(items) => items.into_iter().map(published).collect(),
         other => other,
+    }
+}
+
+/// Says of the fields of a type how patches merge them: clients compute strategic merge patches from it.
+fn mark_lists(name: &str, schema: &mut Value) {
+    let owner = name.rsplit('.').next().unwrap_or_default();
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (property, schema) in properties.into_iter().flatten() {
+        let (Some(field), Some(schema)) = (builtin_field(owner, property), schema.as_object_mut())
+        else {
+            continue;
+        };
+        let mut mark = |name: &str, value: Value| {
+            schema.insert(format!("x-kubernetes-{name}"), value);
+        };
+        match field.how {
+            How::Keyed {
+                smp,
+                ssa,
+                retain_keys,
+            } => {
+                if !smp.is_empty() {
+                    let strategy = if retain_keys {
+                        "merge,retainKeys"
+                    } else {
+                        "merge"
+                    };
+                    mark("patch-strategy", json!(strategy));
+                    mark("patch-merge-key", json!(smp));
+                }
+                if ssa.is_empty() {
+                    mark("list-type", json!("atomic"));
+                } else {
+                    mark("list-type", json!("map"));
+                    mark("list-map-keys", json!(ssa));
+                }
+            }
+            How::Set => {
+                mark("patch-strategy", json!("merge"));
+                mark("list-type", json!("set"));
+            }
+            How::RetainKeys => mark("patch-strategy", json!("retainKeys")),
+            How::Struct | How::Pointer => {}
+        }
     }
 }
 

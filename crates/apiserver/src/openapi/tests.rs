@@ -178,6 +178,26 @@ fn built_in_kinds_have_their_descriptions_and_references() {
 }
 
 #[test]
+fn lists_tell_how_patches_merge_them() {
+    let document = document(&some(), "apps", "v1").unwrap();
+    let schemas = &document["components"]["schemas"];
+    let of = |name: &str, property: &str| schemas[name]["properties"][property].clone();
+    let containers = of("io.k8s.api.core.v1.PodSpec", "containers");
+    assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
+    let volumes = of("io.k8s.api.core.v1.PodSpec", "volumes");
+    assert_eq!(volumes["x-kubernetes-patch-strategy"], "merge,retainKeys");
+    let strategy = of("io.k8s.api.apps.v1.DeploymentSpec", "strategy");
+    assert_eq!(strategy["x-kubernetes-patch-strategy"], "retainKeys");
+    let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(
+        of(meta, "finalizers")["x-kubernetes-patch-strategy"],
+        "merge"
+    );
+}
+
+#[test]
 fn operations_tell_their_parameters_and_kind() {
     let document = document(&some(), "siterecovery.trilio.io", "v1alpha1").unwrap();
     let base = "/apis/siterecovery.trilio.io/v1alpha1";

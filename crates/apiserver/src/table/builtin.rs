@@ -33,6 +33,72 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
         ("", "ServiceAccount") => named([text("Secrets", "Secrets of the account.", |o, _| {
             size(o, "/secrets").into()
         })]),
+        ("", "PodTemplate") => vec![
+            name_column(),
+            text("Containers", "Names of the containers.", |o, _| {
+                join(list(o, "/template/spec/containers"), "/name").into()
+            }),
+            text("Images", "Images of the containers.", |o, _| {
+                join(list(o, "/template/spec/containers"), "/image").into()
+            }),
+            text("Pod Labels", "Labels of the pods.", |o, _| {
+                labels(o, "/template/metadata/labels").into()
+            }),
+        ],
+        ("", "LimitRange") => vec![name_column(), created_at("date")],
+        ("apps", "ControllerRevision") => named([
+            text("Controller", "What it is a revision of.", |o, _| {
+                controller(o).into()
+            }),
+            text("Revision", "Its number.", |o, _| {
+                count(o, "/revision").into()
+            }),
+        ]),
+        ("storage.k8s.io", "CSIDriver") => named([
+            flag("AttachRequired", "Whether volumes are attached.", |o, _| {
+                (o["spec"]["attachRequired"] == true).into()
+            }),
+            flag("PodInfoOnMount", "Whether it is told the pod.", |o, _| {
+                (o["spec"]["podInfoOnMount"] == true).into()
+            }),
+            flag("StorageCapacity", "Whether it tells its room.", |o, _| {
+                (o["spec"]["storageCapacity"] == true).into()
+            }),
+            text("TokenRequests", "Audiences of its tokens.", |o, _| {
+                or_unset(join(list(o, "/spec/tokenRequests"), "/audience")).into()
+            }),
+            flag(
+                "RequiresRepublish",
+                "Whether it is called again.",
+                |o, _| (o["spec"]["requiresRepublish"] == true).into(),
+            ),
+            text("Modes", "Lives of its volumes.", |o, _| {
+                join(list(o, "/spec/volumeLifecycleModes"), "").into()
+            }),
+        ]),
+        ("storage.k8s.io", "CSINode") => {
+            named([number("Drivers", "Number of its drivers.", |o, _| {
+                size(o, "/spec/drivers").into()
+            })])
+        }
+        ("networking.k8s.io", "IngressClass") => named([
+            text("Controller", "What serves the class.", |o, _| {
+                field(o, "/spec/controller")
+            }),
+            text("Parameters", "What configures it.", |o, _| {
+                parameters(o).into()
+            }),
+        ]),
+        ("", "ResourceQuota") => vec![
+            name_column(),
+            text("Request", "What may be used, without limits.", |o, _| {
+                used_of_hard(o, false).into()
+            }),
+            text("Limit", "Limits that may be used.", |o, _| {
+                used_of_hard(o, true).into()
+            }),
+            age_column(),
+        ],
         ("", "PersistentVolume") => volumes(),
         ("", "PersistentVolumeClaim") => claims(),
         ("", "Endpoints") => named([text("Endpoints", "Addresses and ports.", |o, _| {
@@ -45,6 +111,27 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
         ("apps", "StatefulSet") => stateful_sets(),
         ("batch", "Job") => jobs(),
         ("batch", "CronJob") => cron_jobs(),
+        ("autoscaling", "HorizontalPodAutoscaler") => named([
+            text("Reference", "What it scales.", |o, _| {
+                let of = |field: &str| string(o, &format!("/spec/scaleTargetRef/{field}"));
+                format!("{}/{}", of("kind"), of("name")).into()
+            }),
+            text("Targets", "Measured and wanted values.", |o, _| {
+                targets(o).into()
+            }),
+            text("MinPods", "Fewest pods.", |o, _| {
+                match o.pointer("/spec/minReplicas").and_then(Value::as_i64) {
+                    Some(least) => least.to_string().into(),
+                    None => "<unset>".into(),
+                }
+            }),
+            number("MaxPods", "Most pods.", |o, _| {
+                count(o, "/spec/maxReplicas").into()
+            }),
+            number("Replicas", "Pods now.", |o, _| {
+                count(o, "/status/currentReplicas").into()
+            }),
+        ]),
         ("storage.k8s.io", "StorageClass") => storage_classes(),
         ("storage.k8s.io", "VolumeAttachment") => named([
             text("Attacher", "Driver that attaches.", |o, _| {
@@ -117,6 +204,89 @@ pub fn builtin_columns(group: &str, kind: &str) -> Option<Vec<Column>> {
         _ => return None,
     };
     Some(columns)
+}
+
+/// The owner that controls an object: `daemonset.apps/name`.
+fn controller(o: &Value) -> String {
+    let owners = list(o, "/metadata/ownerReferences");
+    let Some(owner) = owners.iter().find(|owner| owner["controller"] == true) else {
+        return "<none>".into();
+    };
+    let kind = string(owner, "/kind").to_lowercase();
+    let name = string(owner, "/name");
+    match string(owner, "/apiVersion").split_once('/') {
+        Some((group, _)) => format!("{kind}.{group}/{name}"),
+        None => format!("{kind}/{name}"),
+    }
+}
+
+/// The metrics of an autoscaler: `cpu: 30%/50%`; two of them, and how many more there are.
+fn targets(o: &Value) -> String {
+    let specs = list(o, "/spec/metrics");
+    if specs.is_empty() {
+        return "<none>".into();
+    }
+    let value = |of: Option<&Value>, or: &str| -> String {
+        let of = |field: &str| of?.get(field).filter(|v| !v.is_null());
+        match (of("averageUtilization"), of("averageValue").or(of("value"))) {
+            (Some(percent), _) => format!("{percent}%"),
+            (None, Some(Value::String(quantity))) => quantity.clone(),
+            _ => or.into(),
+        }
+    };
+    let shown = specs.iter().take(2).enumerate().map(|(n, spec)| {
+        let kind = spec["type"].as_str().unwrap_or_default();
+        let mut source = kind.to_owned();
+        source[..1.min(kind.len())].make_ascii_lowercase();
+        let current = o.pointer(&format!("/status/currentMetrics/{n}/{source}/current"));
+        let target = spec.get(&source).and_then(|s| s.get("target"));
+        let pair = format!(
+            "{}/{}",
+            value(current, "<unknown>"),
+            value(target, "<auto>")
+        );
+        match kind {
+            "Resource" | "ContainerResource" => {
+                format!("{}: {pair}", string(spec, &format!("/{source}/name")))
+            }
+            _ => pair,
+        }
+    });
+    let text = shown.collect::<Vec<_>>().join(", ");
+    match specs.len() {
+        0..=2 => text,
+        all => format!("{text} + {} more...", all - 2),
+    }
+}
+
+/// What configures an ingress class: `Kind.group/name`.
+fn parameters(o: &Value) -> String {
+    let Some(of) = o.pointer("/spec/parameters").filter(|p| p.is_object()) else {
+        return "<none>".into();
+    };
+    let (kind, name) = (string(of, "/kind"), string(of, "/name"));
+    match of["apiGroup"].as_str() {
+        Some(group) => format!("{kind}.{group}/{name}"),
+        None => format!("{kind}/{name}"),
+    }
+}
+
+/// The resources of a quota: `cpu: 1/2, pods: 3/4`.
+fn used_of_hard(quota: &Value, limits: bool) -> String {
+    let hard = quota.pointer("/status/hard").and_then(Value::as_object);
+    let mut names: Vec<&String> = hard.into_iter().flat_map(|h| h.keys()).collect();
+    names.retain(|name| name.starts_with("limits.") == limits);
+    names.sort();
+    let shown = names.into_iter().map(|name| {
+        let of = |field: &str| {
+            quota["status"][field][name]
+                .as_str()
+                .unwrap_or("0")
+                .to_owned()
+        };
+        format!("{name}: {}/{}", of("used"), of("hard"))
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// The age of an object.

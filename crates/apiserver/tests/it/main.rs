@@ -3,16 +3,18 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on should stop.
 
 mod admission;
+mod churn;
+mod conformance;
 mod controllers;
 mod conversion;
 mod crud;
 mod custom;
 mod differential;
 mod hooks;
-mod kubectl;
 mod listing;
 mod matching;
 mod repeat;
+mod sessions;
 mod support;
 mod watching;
 mod wire;

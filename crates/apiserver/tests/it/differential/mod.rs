@@ -11,7 +11,7 @@
 mod difference;
 mod explained;
 mod normal;
-mod real;
+pub mod real;
 mod record;
 mod run;
 mod script;

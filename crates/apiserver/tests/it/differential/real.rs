@@ -18,7 +18,8 @@ use super::run::Target;
 
 pub const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 const START: Duration = Duration::from_secs(180);
-const ADMIN: &str = "differential-admin";
+/// The bearer token of the administrator.
+pub const ADMIN: &str = "differential-admin";
 const CONTROLLERS: &str = "differential-controllers";
 
 /// The folder that KUBEBUILDER_ASSETS names, if all programs are there.
@@ -32,6 +33,7 @@ pub fn assets() -> Option<PathBuf> {
 pub struct RealServer {
     children: Vec<(&'static str, Child)>,
     target: Target,
+    port: u16,
     dir: TempDir,
 }
 
@@ -47,6 +49,15 @@ impl Drop for RealServer {
 impl RealServer {
     pub fn target(&self) -> &Target {
         &self.target
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The certificate that clients trust, in PEM.
+    pub fn authority(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("authority.pem")).unwrap()
     }
 
     pub async fn start(assets: &Path) -> Self {
@@ -75,6 +86,7 @@ impl RealServer {
         let mut server = Self {
             children: Vec::new(),
             target: Target::new(client.clone(), ADMIN),
+            port,
             dir,
         };
 
