@@ -6,6 +6,9 @@ pub mod labels {
     pub const ZONE: &str = "siterecovery.trilio.io/zone";
     /// Name of the ProtectionRequest.
     pub const PROTECTION_REQUEST: &str = "siterecovery.trilio.io/protection-request";
+    /// UID of the ProtectionRequest, on what may hold data: a request that is made again under a name
+    /// takes nothing for its own that an earlier one made.
+    pub const PROTECTION_REQUEST_UID: &str = "siterecovery.trilio.io/protection-request-uid";
     /// Name of the ProtectionGroup.
     pub const PROTECTION_GROUP: &str = "siterecovery.trilio.io/protection-group";
     /// Name of the TestFailover.

@@ -523,7 +523,11 @@ fn vm(seen: &Observed) -> String {
 
 /// Labels of what placement creates: those of the resource that say whose it is.
 pub fn inherited_labels(resource: &DRBDResource) -> std::collections::BTreeMap<String, String> {
-    const INHERITED: [&str; 2] = [labels::ZONE, labels::PROTECTION_REQUEST];
+    const INHERITED: [&str; 3] = [
+        labels::ZONE,
+        labels::PROTECTION_REQUEST,
+        labels::PROTECTION_REQUEST_UID,
+    ];
     let own = resource.metadata.labels.iter().flatten();
     let mut all: std::collections::BTreeMap<String, String> = own
         .filter(|(k, _)| INHERITED.contains(&k.as_str()))

@@ -165,6 +165,16 @@ fn trouble(
             return Some(Trouble::new(condition::CLUSTER_UNREACHABLE, by));
         }
     }
+    if s.resource.is_absent() && t.resource.is_absent() {
+        return Some(Trouble {
+            reason: condition::RESOURCE_MISSING,
+            by: format!("the DRBDResources of both clusters, {source} and {target}, are gone"),
+            next: Some(format!(
+                "The group does not fail over, and nothing is made anew, because its data would be taken for new. Set spec.sourceCluster of this ProtectionRequest to the cluster whose disks shall be kept (now {source}) and delete it, which gives the VM those disks back; then start the VM there and protect it again"
+            )),
+            look_at: None,
+        });
+    }
     // What is gone cannot be looked at; the other side can.
     for (cluster, side, other, next) in [
         (source, s, target, source_gone(target, t)),

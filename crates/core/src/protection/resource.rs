@@ -1,10 +1,14 @@
 //! The DRBDResources of a pair: how they are created and what of them follows the request.
 
+use std::collections::BTreeMap;
+
 use farshore_api::drbd::Role;
 use farshore_api::drbd_resource::{DRBDResourceSpec, DRBDVolumeSpec, VolumeMode};
 use farshore_api::drbd_volume::{DRBDVolumePhase, DRBDVolumeSpec as VolumeView};
+use farshore_api::meta::labels;
 use farshore_api::protection_request::{ProtectedVolume, ProtectionPhase};
 use farshore_api::{DRBDResource, DRBDVolume, LocalRef, ProtectionRequest, names};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
 
@@ -109,10 +113,26 @@ pub(crate) fn new(
     resource.metadata = ObjectMeta {
         name: Some(scene.resource.clone()),
         namespace: Some(scene.vm.namespace.clone()),
-        labels: Some(scene.labels()),
+        labels: Some(labels_of(scene)),
         ..ObjectMeta::default()
     };
     Some(resource)
+}
+
+/// Labels of a DRBDResource, which the PVCs that are made for it inherit.
+fn labels_of(scene: &Scene) -> BTreeMap<String, String> {
+    let mut all = scene.labels();
+    let uid = scene.seen.request.metadata.uid.clone();
+    all.extend(uid.map(|uid| (labels::PROTECTION_REQUEST_UID.to_string(), uid)));
+    all
+}
+
+/// Whether this very request had the PVC made. Its name alone says nothing: what an earlier request of
+/// the name made as a standby disk may have become the disk of the VM since.
+pub(crate) fn made(scene: &Scene, claim: &PersistentVolumeClaim) -> bool {
+    let labels = claim.metadata.labels.as_ref();
+    let uid = labels.and_then(|l| l.get(labels::PROTECTION_REQUEST_UID));
+    uid.is_some() && uid == scene.seen.request.metadata.uid.as_ref()
 }
 
 /// A side of a pair, named from the request's source.

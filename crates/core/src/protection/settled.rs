@@ -37,6 +37,10 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
         decision.status.phase = Some(ProtectionPhase::FailingOver);
         standby::still_in_step(scene, decision);
     } else {
+        if scene.t.secret.is_absent() || scene.s.secret.is_absent() {
+            // Deleted by hand: nobody notices until a node must configure DRBD anew, and then it is too late.
+            decision.steps.push(Step::ShareSecret);
+        }
         replace_target(scene, decision, epoch);
         let views = resource::missing_views(scene, &decision.status.volumes);
         decision.steps.extend(views);
@@ -56,22 +60,23 @@ pub(crate) fn created(scene: &Scene, decision: &mut Decision) {
     let type_ = condition::DRBD_CREATED;
     let sides = [(scene.source, scene.s), (scene.target, scene.t)];
     let name = format!("DRBDResource {}/{}", scene.vm.namespace, scene.resource);
-    let gone = sides.iter().find(|(_, side)| side.resource.is_absent());
+    let gone = sides.iter().filter(|(_, side)| side.resource.is_absent());
+    let gone: Vec<&str> = gone.map(|(cluster, _)| *cluster).collect();
     let silent = sides.iter().find(|(_, s)| s.resource.unknown().is_some());
-    let (truth, reason, text) = match (gone, silent) {
-        (Some((cluster, _)), _) => (
+    let (truth, reason, text) = match (gone.as_slice(), silent) {
+        ([_, ..], _) => (
             Truth::False,
             condition::RESOURCE_MISSING,
-            format!("{name} is gone from cluster {cluster}"),
+            format!("{name} is gone from {}", gone_from(&gone)),
         ),
-        (None, Some((cluster, _))) => (
+        ([], Some((cluster, _))) => (
             Truth::Unknown,
             condition::CLUSTER_UNREACHABLE,
             format!(
                 "cluster {cluster} does not answer, so it is not known whether {name} is still there; it was when it was last seen. This is said anew as soon as the cluster answers"
             ),
         ),
-        (None, None) => (
+        ([], None) => (
             Truth::True,
             "Created",
             format!(
@@ -81,6 +86,13 @@ pub(crate) fn created(scene: &Scene, decision: &mut Decision) {
         ),
     };
     scene.set(decision, type_, truth, reason, text);
+}
+
+fn gone_from(clusters: &[&str]) -> String {
+    match clusters {
+        [one] => format!("cluster {one}"),
+        many => format!("clusters {}", words::list(many).replace(", ", " and ")),
+    }
 }
 
 /// A standby side whose DRBDResource is gone is made anew; the source's never is: its data would be
@@ -93,9 +105,6 @@ fn replace_target(scene: &Scene, decision: &mut Decision, epoch: i64) {
         decision.steps.push(Step::CreateNamespace {
             cluster: scene.target.into(),
         });
-    }
-    if scene.t.secret.is_absent() || scene.s.secret.is_absent() {
-        decision.steps.push(Step::ShareSecret);
     }
     if let Some(new) = resource::new(scene, &decision.status.volumes, Which::Target, epoch) {
         let resource = Box::new(new);
@@ -330,7 +339,11 @@ fn phase(scene: &Scene, decision: &mut Decision, health: &Health, epoch: i64) {
         by: trouble.by.clone(),
         since: None,
         next,
-        command: scene.look_at_resource(trouble.look_at.as_deref().unwrap_or(scene.source)),
+        command: if scene.s.resource.is_absent() && scene.t.resource.is_absent() {
+            scene.look_at_vm(scene.source)
+        } else {
+            scene.look_at_resource(trouble.look_at.as_deref().unwrap_or(scene.source))
+        },
     };
     scene.wait(decision, (condition::PROTECTED, Truth::False, reason), told);
 }

@@ -4,12 +4,12 @@
 
 use farshore_api::conditions::request as condition;
 use farshore_api::drbd::{ConnectionState, DiskState, Role};
-use farshore_api::meta::{annotations, labels};
+use farshore_api::meta::annotations;
 use farshore_api::protection_request::ProtectionPhase;
 use serde_json::Value;
 
 use super::scene::Scene;
-use super::{Decision, MOVING, Step, disks, health, roles, settled};
+use super::{Decision, MOVING, Step, disks, health, resource, roles, settled};
 use crate::conditions::Truth;
 use crate::words::Wait;
 use crate::{Seen, vm};
@@ -348,14 +348,7 @@ fn tear_down(scene: &Scene, decision: &Decision) -> Next {
             let Some(Seen::Present(claim)) = scene.t.pvcs.get(&volume.pvc) else {
                 continue;
             };
-            let maker = claim
-                .metadata
-                .labels
-                .as_ref()
-                .and_then(|l| l.get(labels::PROTECTION_REQUEST));
-            if maker.map(String::as_str) == Some(scene.request)
-                && claim.metadata.deletion_timestamp.is_none()
-            {
+            if resource::made(scene, claim) && claim.metadata.deletion_timestamp.is_none() {
                 steps.push(Step::DeletePvc {
                     cluster: scene.target.into(),
                     name: volume.pvc.clone(),

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use farshore_api::conditions::request as condition;
 use farshore_api::drbd::Protocol;
-use farshore_api::meta::labels;
 use farshore_api::names;
 use farshore_api::protection_request::{ProtectedVolume, ProtectionPhase};
 use serde_json::Value;
@@ -440,37 +439,43 @@ fn sizes(scene: &Scene, replicated: &[(String, String)]) -> Result<Vec<i64>, Ver
 
 /// Nothing of the user stands where the standby will be: it would be overwritten.
 fn standby_side(scene: &Scene, replicated: &[(String, String)]) -> Result<(), Verdict> {
+    let foreign = replicated.iter().filter(|(_, pvc)| {
+        let claim = scene.t.pvcs.get(pvc).and_then(Seen::present);
+        claim.is_some_and(|claim| !resource::made(scene, claim))
+    });
+    let foreign: Vec<String> = foreign
+        .map(|(_, pvc)| format!("{}/{pvc}", scene.vm.namespace))
+        .collect();
+    let claims = words::list(&foreign);
+    let (target, namespace, name) = (scene.target, &scene.vm.namespace, &scene.vm.name);
     if let Seen::Present(vm) = &scene.t.vm
         && disks::owner(vm) != Some(&scene.owner())
     {
+        let disks = if foreign.is_empty() {
+            String::new()
+        } else {
+            format!(
+                " Its PersistentVolumeClaims {claims} would be overwritten, so they must go too; they may hold the newest data."
+            )
+        };
         return refuse(
             "StandbyNameTaken",
             format!(
-                "VirtualMachine {} already exists on cluster {} and is not a standby of this request, so that protection stands still and nothing there is touched. It is checked again within 60 s, and goes on when that VirtualMachine is gone. If nobody needs it, delete it; it may be what an earlier protection left behind, and may run. Look with: kubectl --context {} -n {} get vm,vmi {}",
-                scene.vm, scene.target, scene.target, scene.vm.namespace, scene.vm.name
+                "VirtualMachine {} already exists on cluster {target} and is not a standby of this request, so that protection stands still and nothing there is touched. It is checked again within 60 s, and goes on when that VirtualMachine is gone.{disks} If nobody needs it, delete it; it may be what an earlier protection left behind, and may run. Look with: kubectl --context {target} -n {namespace} get vm,vmi,pvc",
+                scene.vm
             ),
         );
     }
-    for (_, pvc) in replicated {
-        let Some(Seen::Present(claim)) = scene.t.pvcs.get(pvc) else {
-            continue;
-        };
-        let ours = claim
-            .metadata
-            .labels
-            .as_ref()
-            .and_then(|l| l.get(labels::PROTECTION_REQUEST));
-        if ours.map(String::as_str) != Some(scene.request) {
-            return refuse(
-                "StandbyNameTaken",
-                format!(
-                    "PersistentVolumeClaim {}/{pvc} already exists on cluster {} and would be overwritten, so that protection stands still and nothing there is touched. It is checked again within 60 s, and goes on when that claim is gone. If nobody needs its data, delete it. Look with: kubectl --context {} -n {} describe pvc {pvc}",
-                    scene.vm.namespace, scene.target, scene.target, scene.vm.namespace
-                ),
-            );
-        }
+    if foreign.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    refuse(
+        "StandbyNameTaken",
+        format!(
+            "PersistentVolumeClaim {claims} already exists on cluster {target} and would be overwritten by the disks of VirtualMachine {namespace}/{name} on cluster {}, so that protection stands still and nothing there is touched. It is checked again within 60 s, and goes on when that claim is gone. It may hold the newest data, when the VM has run there. If nobody needs its data, delete it. Look with: kubectl --context {target} -n {namespace} get pvc",
+            scene.source
+        ),
+    )
 }
 
 /// A port for each disk: those of a left-over pair of the same VM, else the lowest free ones.

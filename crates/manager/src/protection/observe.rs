@@ -275,6 +275,8 @@ async fn side(
         side.namespace = look(namespaces.get_opt(&vm.namespace), LOOK_LIMIT)
             .await
             .map(|_| ());
+    }
+    if !needs.validating {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), &vm.namespace);
         side.secret = look(
             secrets.get_metadata_opt(&names::shared_secret(&name)),

@@ -255,9 +255,19 @@ fn without_resource(stage: &Stage, lost: &[&Member]) -> Next {
         return Next::RollBack(Cause::new(reason::RESOURCE_MISSING, why));
     }
     let requests = requests_of(lost);
-    let message = format!(
-        "{why} No FailoverRequest makes it anew, because its data would be taken for new; the other members go on. To run the VM from its disks on cluster {source}, if they hold what you need, set spec.sourceCluster to {source} in ProtectionRequest {requests} and in those of the other members; or delete that ProtectionRequest, which gives the VM its own disks back on cluster {target}. Look with: kubectl --context {source} get drbdresource -A"
+    let own = format!(
+        "delete ProtectionRequest {requests}, which gives the VM its own disks back on cluster {target}; then start the VM there and protect it anew"
     );
+    let here = |m: &&Member| seen.source.resource(&m.vm).is_absent();
+    let message = if lost.iter().any(here) {
+        format!(
+            "{why} So is that on cluster {source}, and no FailoverRequest makes them anew, because their data would be taken for new; the other members go on. To run the VM, {own}. Look with: kubectl get drbdresource -A, with --context {source} and with --context {target}"
+        )
+    } else {
+        format!(
+            "{why} No FailoverRequest makes it anew, because its data would be taken for new; the other members go on. To run the VM from its disks on cluster {source}, if they hold what you need, set spec.sourceCluster to {source} in ProtectionRequest {requests} and in those of the other members; or {own}. Look with: kubectl --context {source} get drbdresource -A"
+        )
+    };
     Next::Fail {
         cause: Cause::new(reason::RESOURCE_MISSING, message),
         rolled_back: Some(false),

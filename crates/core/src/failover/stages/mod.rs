@@ -7,6 +7,7 @@ mod stop;
 
 use std::time::Duration;
 
+use farshore_api::ProtectionGroup;
 use farshore_api::conditions::failover as reason;
 use farshore_api::failover_request::FailoverState as State;
 use farshore_api::protection_group::{CurrentState, DesiredState};
@@ -171,7 +172,12 @@ impl<'a> Stage<'a> {
         if kept_from_it || !may_have_flipped(seen, self.state) {
             return Next::RollBack(Cause::new(reason, why));
         }
+        let leaves = |g: &ProtectionGroup| g.metadata.deletion_timestamp.is_some();
         let how = match self.state {
+            _ if seen.group.as_ref().is_some_and(leaves) => format!(
+                "Roles are on cluster {target}, or on their way, and {} is being deleted: nobody starts the VMs when it is gone. Create it again, and it starts them on cluster {target} when the disks there are UpToDate; or start them there by hand. Look with: kubectl --context {target} get vm,drbdresource -A",
+                seen.group_title()
+            ),
             State::PromotingTarget => format!(
                 "Roles are on cluster {target}, or on their way, and the VMs are down on both. When the disks there are connected and UpToDate, DRBD becomes Primary and the group goes on there without another request; a new FailoverRequest with targetCluster {target} follows it and runs the hooks that are left. Look with: kubectl --context {target} get drbdresource -A"
             ),

@@ -224,11 +224,17 @@ impl<'a> Hub<'a> {
     fn clean_up(&mut self) {
         self.decision.requeue = Some(WAITING);
         if let Some(failover) = self.locked_by.clone() {
-            let message = format!(
-                "ProtectionGroup {} is locked by FailoverRequest {failover}",
-                self.name
-            );
-            return self.set(condition::READY, Truth::False, "FailoverActive", message);
+            let told = Wait {
+                what: format!("ProtectionGroup {} is not removed", self.name),
+                by: format!(
+                    "ProtectionGroup {} is locked by FailoverRequest {failover}",
+                    self.name
+                ),
+                since: None,
+                next: "It is removed as soon as that failover has ended; its VMs stay as they are then, and nobody starts those that are down",
+                command: self.look(),
+            };
+            return self.wait((condition::READY, Truth::False, "FailoverActive"), told);
         }
         let mut left = Vec::new();
         for (cluster, mirror) in &self.seen.mirrors {

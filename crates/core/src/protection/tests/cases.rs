@@ -436,6 +436,101 @@ fn the_conditions_of_a_request_that_goes_stay_current() {
     insta::assert_snapshot!("unprotecting_step_by_step", told.join("\n"));
 }
 
+/// What began as a standby disk became the VM's own when its protection ended there: no later request of
+/// the same name writes over it, and none deletes it, unless it made it itself.
+#[test]
+fn a_disk_that_an_earlier_request_of_the_name_made_is_not_taken_for_a_standby_disk() {
+    let mut world = World::new(observed());
+    world.settle();
+    stop_both(&mut world);
+    world.seen.request.spec.source_cluster = WEST.into();
+    world.settle();
+    world.delete();
+    world.settle();
+    assert!(world.gone);
+    let disks = ["db01-root", "db01-data"];
+    let there = |seen: &Observed, cluster: &str| {
+        let pvcs = &seen.sides[cluster].pvcs;
+        disks
+            .iter()
+            .all(|d| pvcs.get(*d).is_some_and(|p| p.present().is_some()))
+    };
+    assert!(there(&world.seen, WEST) && there(&world.seen, EAST));
+
+    // The same manifest again: source east, whose data is old.
+    let again = |seen: &Observed, source: &str| {
+        let mut next = observed();
+        next.request.metadata.uid = Some("uid-of-the-second".into());
+        next.request.spec.source_cluster = source.into();
+        next.sides = seen.sides.clone();
+        World::new(next)
+    };
+    let mut second = again(&world.seen, EAST);
+    for vm_is_there in [true, false] {
+        if !vm_is_there {
+            second.side(WEST).vm = Seen::Absent;
+        }
+        for _ in 0..6 {
+            second.reconcile();
+        }
+        assert_eq!(second.phase(), Some(ProtectionPhase::Failed));
+        let (_, reason, message) = second.says("Validated").unwrap();
+        assert_eq!(reason, "StandbyNameTaken");
+        assert!(
+            message.contains("shop/db01-root") && message.contains("newest data"),
+            "{message}"
+        );
+        assert!(second.resource(WEST).is_none());
+    }
+    // From where the data is, with the old disks out of the way: they are this request's own then, and go
+    // with it.
+    let mut third = again(&world.seen, WEST);
+    third.side(EAST).vm = Seen::Absent;
+    for disk in disks {
+        third.side(EAST).pvcs.remove(disk);
+    }
+    third.settle();
+    assert_eq!(third.phase(), Some(ProtectionPhase::Protected));
+    third.delete();
+    third.settle();
+    assert!(third.gone && there(&third.seen, WEST) && !there(&third.seen, EAST));
+}
+
+#[test]
+fn a_shared_secret_that_is_deleted_by_hand_is_made_again() {
+    for cluster in [EAST, WEST] {
+        let mut world = World::new(observed());
+        world.settle();
+        world.side(cluster).secret = Seen::Absent;
+        let decision = decide(&world.seen, world.now);
+        assert!(decision.steps.contains(&Step::ShareSecret), "{cluster}");
+        world.side(cluster).secret = Seen::Unknown("timeout".into());
+        let decision = decide(&world.seen, world.now);
+        assert!(!decision.steps.contains(&Step::ShareSecret), "{cluster}");
+    }
+}
+
+#[test]
+fn a_pair_of_which_nothing_is_left_is_told_as_that() {
+    let mut world = World::new(observed());
+    world.settle();
+    for cluster in [EAST, WEST] {
+        world.side(cluster).resource = Seen::Absent;
+    }
+    world.reconcile();
+    let (_, _, message) = world.says("Protected").unwrap();
+    for part in [
+        "east and west, are gone",
+        "delete it",
+        "then start the VM there",
+        "get vm",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let (_, _, message) = world.says("DRBDCreated").unwrap();
+    assert!(message.contains("clusters east and west"), "{message}");
+}
+
 /// The side that gives way was deleted by hand while the roles moved: there is nothing left that could
 /// be Primary, so the VM goes on where it shall run, and the copy is made anew.
 #[test]

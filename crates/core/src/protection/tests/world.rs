@@ -344,7 +344,6 @@ impl World {
             .resource(peer)
             .is_some_and(|r| r.status.is_some() && r.spec.peer.is_some());
         let device_open = self.runs(cluster);
-        let marks = self.seen.request.metadata.name.clone();
         let now = self.now;
         let side = self.side(cluster);
         let Seen::Present(live) = &mut side.resource else {
@@ -364,11 +363,11 @@ impl World {
                 node_name: node,
                 address: format!("10.0.0.{}", cluster.len()),
             });
+            let marks = crate::placement::inherited_labels(live);
             for volume in live.spec.volumes.clone() {
                 side.pvcs.entry(volume.pvc_name.clone()).or_insert_with(|| {
                     let mut made = claim(&volume.pvc_name, "Block");
-                    made["metadata"]["labels"] =
-                        json!({farshore_api::meta::labels::PROTECTION_REQUEST: marks});
+                    made["metadata"]["labels"] = json!(marks);
                     Seen::Present(from_json(made))
                 });
             }

@@ -368,6 +368,41 @@ fn a_target_that_lost_a_resource_is_not_waited_for() {
     }
 }
 
+/// What the words promise must be so when it is over.
+#[test]
+fn an_end_after_the_flip_names_what_is_missing_and_who_starts_the_vms() {
+    let stuck = || {
+        let mut world = World::in_state(PromotingTarget);
+        world.source_has_stopped();
+        world.flipping();
+        world.flip_all();
+        world.cut_link();
+        world
+    };
+    let mut both = stuck();
+    for side in [&mut both.seen.source, &mut both.seen.target] {
+        World::resources(side).pop_first();
+    }
+    both.round();
+    let message = both.status().message.unwrap();
+    assert!(message.contains("So is that on cluster east"), "{message}");
+    assert!(message.contains("then start the VM there"), "{message}");
+    assert!(!message.contains("set spec.sourceCluster"), "{message}");
+
+    let mut leaves = stuck();
+    leaves.seen.target = farshore_core::failover::Side::unknown("west", "silent");
+    let group = leaves.seen.group.as_mut().unwrap();
+    group.metadata.deletion_timestamp = Some(super::world::time(super::world::at(5)));
+    leaves.budget_is_over();
+    leaves.round();
+    let message = leaves.status().message.unwrap();
+    assert!(
+        message.contains("is being deleted: nobody starts the VMs"),
+        "{message}"
+    );
+    assert!(!message.contains("without another request"), "{message}");
+}
+
 /// The other way round: the copy on the target calls itself the newest only with its peer.
 #[test]
 fn a_copy_whose_peer_is_gone_is_not_waited_for() {
