@@ -64,6 +64,14 @@ pub fn set(
     }
 }
 
+/// Says of all conditions that they hold for this generation: a decision looks at all of them, also at
+/// those that it leaves as they are. `kubectl wait` takes one of an older generation for none.
+pub fn observed(conditions: &mut [Condition], generation: Option<i64>) {
+    for condition in conditions {
+        condition.observed_generation = generation;
+    }
+}
+
 /// The condition of this type.
 pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)

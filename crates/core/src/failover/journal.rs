@@ -310,7 +310,9 @@ impl Journal {
     }
 
     /// The decision.
-    pub fn close(self, steps: Vec<Step>, requeue: Option<Duration>) -> Decision {
+    pub fn close(mut self, steps: Vec<Step>, requeue: Option<Duration>) -> Decision {
+        let generation = self.status.observed_generation;
+        conditions::observed(&mut self.status.conditions, generation);
         Decision {
             status: self.status,
             steps,

@@ -273,6 +273,10 @@ fn after_the_end(
     now: Timestamp,
 ) -> Decision {
     let mut steps = Vec::new();
+    let ended = journal.state().is_terminal(seen.request.spec.queue);
+    if ended && seen.request.spec.abort && journal.reason_of(reason::ABORTED).is_none() {
+        journal.ignore_abort(&stages::abort_after_the_end(seen, journal.state()));
+    }
     if let Standing::Ours { .. } = standing {
         steps.extend(lock::release(seen, now));
     } else {

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::health::{self, Health, Trouble};
 use super::resource::Which;
 use super::scene::Scene;
-use super::{Decision, MOVING, SETTLED, Step, WAITING, disks, resource, roles, standby};
+use super::{Decision, MOVING, SETTLED, Step, WAITING, disks, resource, roles, standby, validate};
 use crate::conditions::{self, Truth};
 use crate::words::{self, Wait};
 use crate::{Seen, quantity};
@@ -25,6 +25,7 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
     let flips = decision.status.target_cluster.as_deref() == Some(scene.source);
     let epoch = if flips { old + 1 } else { old };
     decision.status.target_cluster = Some(scene.target.into());
+    validate::tell_valid(scene, decision);
     let health = health::of(
         &decision.status.volumes,
         (scene.source, scene.s),

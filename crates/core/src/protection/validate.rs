@@ -42,18 +42,12 @@ pub(crate) fn decide(scene: &Scene, decision: &mut Decision) {
             );
         }
         Ok(volumes) => {
-            let text = format!(
-                "VirtualMachine {} on cluster {} can be protected: {}",
-                scene.vm,
-                scene.source,
-                words::count(volumes.len(), "replicated disk")
-            );
             decision.status.phase = Some(ProtectionPhase::CreatingDRBD);
             decision.status.role_epoch = Some(first_epoch(scene));
             decision.status.target_cluster = Some(scene.target.into());
             decision.status.drbd_resource_name = Some(scene.resource.clone());
             decision.status.volumes = volumes;
-            scene.set(decision, condition::VALIDATED, Truth::True, "Valid", text);
+            tell_valid(scene, decision);
         }
         Err(Verdict::Wait(reason, told)) => {
             // What only waits has not failed.
@@ -435,6 +429,17 @@ fn sizes(scene: &Scene, replicated: &[(String, String)]) -> Result<Vec<i64>, Ver
         }
     }
     Ok(sizes)
+}
+
+/// Says that the VM can be protected, from where its data is now.
+pub(crate) fn tell_valid(scene: &Scene, decision: &mut Decision) {
+    let text = format!(
+        "VirtualMachine {} on cluster {} can be protected: {}",
+        scene.vm,
+        scene.source,
+        words::count(decision.status.volumes.len(), "replicated disk")
+    );
+    scene.set(decision, condition::VALIDATED, Truth::True, "Valid", text);
 }
 
 /// Nothing of the user stands where the standby will be: it would be overwritten.

@@ -66,7 +66,6 @@ async fn a_test_failover_is_told_once_that_it_is_not_available() {
         for part in [
             "TestFailover dr-",
             "not available in this version",
-            " since 2",
             "Nothing was started",
             "kubectl -n ",
         ] {

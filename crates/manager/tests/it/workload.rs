@@ -8,7 +8,7 @@ use std::time::Duration;
 use farshore_api::DRBDResource;
 use farshore_api::drbd::{ConnectionState, DiskState, ReplicationState, Role};
 use farshore_api::drbd_resource::{DRBDResourceStatus, DRBDVolumeStatusEntry};
-use farshore_api::meta::{finalizers, labels};
+use farshore_api::meta::finalizers;
 use farshore_apiserver::ApiServer;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -179,8 +179,7 @@ async fn bind(cluster: &str, client: &Client, live: &DRBDResource) -> kube::Resu
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), SHOP);
     for volume in &live.spec.volumes {
         if claims.get_opt(&volume.pvc_name).await?.is_none() {
-            let mut marks = live.labels().clone();
-            marks.retain(|k, _| k == labels::ZONE || k == labels::PROTECTION_REQUEST);
+            let marks = farshore_core::placement::inherited_labels(live);
             let claim: PersistentVolumeClaim = from(json!({
                 "metadata": {"name": volume.pvc_name, "labels": marks},
                 "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "storageClassName": volume.storage_class,

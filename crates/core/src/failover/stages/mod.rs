@@ -324,6 +324,16 @@ fn abort_too_late(stage: &Stage) -> String {
     .to_string()
 }
 
+/// The answer to an abort of a failover that has ended.
+pub fn abort_after_the_end(seen: &Scene, state: State) -> String {
+    format!(
+        "The failover of {} is not aborted: it has ended as {state} before, and nothing of it is undone. To move the group, create a new FailoverRequest; look with: kubectl get protectiongroup -n {} {}",
+        seen.group_title(),
+        seen.namespace(),
+        seen.group_name()
+    )
+}
+
 /// Whether the roles may go back to the source although they have changed; Err says why not. All of
 /// this must be seen, and unknown is not seen:
 ///

@@ -496,6 +496,31 @@ fn a_disk_that_an_earlier_request_of_the_name_made_is_not_taken_for_a_standby_di
     assert!(third.gone && there(&third.seen, WEST) && !there(&third.seen, EAST));
 }
 
+/// `kubectl wait` takes a condition of an older generation for none.
+#[test]
+fn no_condition_grows_old_when_the_roles_have_moved() {
+    let mut world = World::new(observed());
+    world.settle();
+    stop_both(&mut world);
+    world.seen.request.spec.source_cluster = WEST.into();
+    world.seen.request.metadata.generation = Some(2);
+    world.settle();
+    let status = world.seen.request.status.clone().unwrap();
+    for condition in &status.conditions {
+        assert_eq!(
+            condition.observed_generation,
+            Some(2),
+            "{}",
+            condition.type_
+        );
+    }
+    let (_, _, message) = world.says("Validated").unwrap();
+    assert!(
+        message.contains("on cluster west can be protected"),
+        "{message}"
+    );
+}
+
 #[test]
 fn a_shared_secret_that_is_deleted_by_hand_is_made_again() {
     for cluster in [EAST, WEST] {

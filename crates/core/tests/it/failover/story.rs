@@ -439,6 +439,37 @@ fn a_copy_whose_peer_is_gone_is_not_waited_for() {
     }
 }
 
+/// `kubectl wait` takes a condition of an older generation for none.
+#[test]
+fn an_abort_after_the_end_is_answered_and_no_condition_grows_old() {
+    let mut world = World::new();
+    assert_eq!(world.run(), Completed);
+    world.seen.request.spec.abort = true;
+    world.seen.request.metadata.generation = Some(2);
+    world.round();
+    let status = world.status();
+    assert_eq!(world.state(), Completed);
+    let aborted = conditions::get(&status.conditions, "Aborted").unwrap();
+    assert_eq!(
+        (aborted.status.as_str(), aborted.reason.as_str()),
+        ("False", "AbortIgnored")
+    );
+    assert!(
+        aborted.message.contains("has ended as Completed"),
+        "{}",
+        aborted.message
+    );
+    assert!(
+        status
+            .conditions
+            .iter()
+            .all(|c| c.observed_generation == Some(2))
+    );
+    let again = world.round();
+    assert!(again.notes.is_empty() && again.steps.is_empty());
+    assert_eq!(world.status(), status);
+}
+
 #[test]
 fn a_finalizer_that_was_taken_off_by_hand_comes_back_while_the_failover_runs() {
     let mut world = World::in_state(StoppingOnSource);
