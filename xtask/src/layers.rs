@@ -32,9 +32,10 @@ const ALONE: [&str; 1] = ["farshore-apiserver"];
 
 /// Crates that one other alone may use: the lab is no library, and the determinism shim must never
 /// reach a shipped binary.
-const RESERVED: [(&str, &str); 2] = [
+const RESERVED: [(&str, &str); 3] = [
     ("farshore-lab", "farshore-sim"),
     ("farshore-detshim", "farshore-sim"),
+    ("farshore-sim", "nobody"),
 ];
 
 /// Crates without an async runtime, a client or a server.
