@@ -15,6 +15,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
+use crate::controller::in_words;
 use crate::triggers::{self, Watched, Woken};
 use crate::{ConnectError, Connector, Process};
 
@@ -299,7 +300,7 @@ pub async fn look<T>(
     match tokio::time::timeout(limit, what).await {
         Ok(Ok(Some(found))) => Seen::Present(found),
         Ok(Ok(None)) => Seen::Absent,
-        Ok(Err(error)) => Seen::Unknown(error.to_string()),
+        Ok(Err(error)) => Seen::Unknown(in_words(&error)),
         Err(_) => Seen::Unknown(silent(limit)),
     }
 }
@@ -311,7 +312,7 @@ pub async fn look_list<T: Clone>(
 ) -> Seen<Vec<T>> {
     match tokio::time::timeout(limit, what).await {
         Ok(Ok(list)) => Seen::Present(list.items),
-        Ok(Err(error)) => Seen::Unknown(error.to_string()),
+        Ok(Err(error)) => Seen::Unknown(in_words(&error)),
         Err(_) => Seen::Unknown(silent(limit)),
     }
 }

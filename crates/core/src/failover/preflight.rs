@@ -77,7 +77,14 @@ pub fn already_active(seen: &Scene) -> Option<Cause> {
             .all(|m| is_primary(&seen.target, &m.vm()).is_ok());
     let at_rest =
         reports(mirror, DesiredState::Running, CurrentState::Running) || stopped_on_purpose;
-    (all_flipped && at_rest).then(|| Cause::new(reason::ALREADY_ACTIVE, active_sentence(seen)))
+    let message = format!(
+        "{}. Nothing was changed. To move the group away from there, create a FailoverRequest whose spec.targetCluster is {}; look with: kubectl get protectiongroup -n {} {}",
+        active_sentence(seen),
+        seen.source.cluster,
+        seen.namespace(),
+        seen.group_name()
+    );
+    (all_flipped && at_rest).then(|| Cause::new(reason::ALREADY_ACTIVE, message))
 }
 
 /// The group was on the target when this request was first seen, and another request moves it away,

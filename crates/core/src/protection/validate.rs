@@ -273,8 +273,10 @@ fn disks(scene: &Scene, vm: &Value) -> Result<Vec<(String, String)>, Verdict> {
         n if n > MOST_DISKS => refuse(
             condition::TOO_MANY_DISKS,
             format!(
-                "VirtualMachine {} has {n} disks; at most {MOST_DISKS} are supported",
-                scene.vm
+                "VirtualMachine {} has {n} disks; at most {MOST_DISKS} are supported. Nothing was changed. Detach {}, or put their data on fewer disks; it is checked again within 60 s. Look with: {}",
+                scene.vm,
+                n - MOST_DISKS,
+                scene.look_at_vm(scene.source)
             ),
         ),
         _ => Ok(replicated),

@@ -204,7 +204,7 @@ impl Hub<'_> {
                 condition::SYNCED,
                 Truth::False,
                 "NoMirror",
-                "no member is protected yet, so there is nothing to mirror",
+                "no member can be mirrored yet; the condition MembersProtected says why",
             );
         } else {
             let message = format!(
@@ -227,9 +227,10 @@ impl Hub<'_> {
             .to_string();
         if let Some(member) = members.iter().find(|m| m.taken_by.is_some()) {
             let message = format!(
-                "{} already belongs to ProtectionGroup {}",
+                "{0} already belongs to ProtectionGroup {1}, which keeps it. Take it out of one of the two, with: kubectl -n {namespace} edit protectiongroup {2}, or {1}",
                 member.named,
-                member.taken_by.as_deref().unwrap_or_default()
+                member.taken_by.as_deref().unwrap_or_default(),
+                self.name
             );
             self.set(
                 condition::MEMBERS_PROTECTED,
