@@ -4,7 +4,10 @@
 mod audit;
 mod dated;
 mod gate;
+mod keeper;
+mod plane;
 mod real;
+mod reserve;
 
 use std::sync::Arc;
 use std::time::Duration;
