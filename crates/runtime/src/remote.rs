@@ -13,6 +13,7 @@ use kube::api::ObjectList;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::in_words;
@@ -21,6 +22,9 @@ use crate::{ConnectError, Connector, Process};
 
 /// How long a look at another cluster may take before it counts as not answered.
 pub const LOOK_LIMIT: Duration = Duration::from_secs(5);
+/// How long a client is used before its Secret is read again. A kubeconfig that was stored anew is
+/// used after so long at the latest; until then the old one is, whose cluster has been confirmed.
+const TRUSTED_FOR: Duration = Duration::from_secs(10);
 /// How long a watch on another cluster lasts before it is begun again: so long does a cluster that
 /// went silent go unnoticed.
 const WATCH_SECONDS: u32 = 30;
@@ -48,6 +52,8 @@ struct Cached {
     uid: String,
     resource_version: String,
     client: Client,
+    /// When the Secret was last seen to be of that version.
+    read: Instant,
 }
 
 /// Why there is no client for a cluster.
@@ -180,9 +186,12 @@ impl Clusters {
         ))
     }
 
-    /// The client of a cluster that has shown to be the one that the zone knows; a new one as soon as
-    /// its Secret changes.
+    /// The client of a cluster that has shown to be the one that the zone knows; a new one
+    /// [`TRUSTED_FOR`] after its Secret changed, at the latest.
     pub async fn client(&self, cluster: &ZoneCluster) -> Result<Client, RemoteError> {
+        if let Some(client) = self.trusted(cluster) {
+            return Ok(client);
+        }
         let (client, untold) = self.open(cluster).await?;
         match untold {
             None => Ok(client),
@@ -199,6 +208,14 @@ impl Clusters {
     /// answers say why.
     pub async fn client_to_ask(&self, cluster: &ZoneCluster) -> Result<Client, RemoteError> {
         Ok(self.open(cluster).await?.0)
+    }
+
+    /// The client whose Secret was read a moment ago: a burst of reconciles reads it once.
+    fn trusted(&self, cluster: &ZoneCluster) -> Option<Client> {
+        let of = &cluster.kubeconfig_secret_ref;
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = cache.get(&(of.name.clone(), of.key.clone()))?;
+        (cached.read.elapsed() < TRUSTED_FOR).then(|| cached.client.clone())
     }
 
     /// The client of a cluster, and why it is not known who that is.
@@ -233,10 +250,11 @@ impl Clusters {
             .cache
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .get(&slot)
+            .get_mut(&slot)
             && cached.uid == uid
             && cached.resource_version == resource_version
         {
+            cached.read = Instant::now();
             return Ok((cached.client.clone(), None));
         }
         let Some(kubeconfig) = secret.data.as_ref().and_then(|d| d.get(&key)) else {
@@ -272,6 +290,7 @@ impl Clusters {
             uid,
             resource_version,
             client: client.clone(),
+            read: Instant::now(),
         };
         self.cache
             .lock()

@@ -29,14 +29,15 @@ pub fn schedule(seed: u64) -> Schedule {
         home: "east".into(),
         vms: vec![1],
     }];
-    if draw.chance(35) {
+    // Most worlds are small: what can go wrong with two of a thing goes wrong in few of them.
+    if draw.chance(20) {
         groups.push(Group {
             name: GROUPS[1].into(),
             home: (*draw.one_of(&SITES)).into(),
             vms: vec![1],
         });
     }
-    if draw.chance(60) {
+    if draw.chance(35) {
         let disks = draw.between(1, 2) as usize;
         groups[0].vms.push(disks);
     }

@@ -37,8 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(480);
 const LOOK: Duration = Duration::from_millis(500);
 /// How often a person helps a group on before giving up on it.
 const HELP: usize = 4;
-/// Time in which a world that is well settles, and then the time in which it must not write.
-const SETTLE: Duration = Duration::from_secs(150);
+/// Time in which a world that is well settles, and then the time in which it must not write: longer
+/// than the minute in which everything is looked at again.
+const SETTLE: Duration = Duration::from_secs(75);
 
 /// A history under way.
 struct World<'a> {
