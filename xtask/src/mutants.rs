@@ -9,6 +9,10 @@ use anyhow::{Context, bail};
 /// Seeds within which each fault must show.
 const SEEDS: &str = "0..600";
 
+/// The profile of the root manifest in which the faulty simulations are built: they are built often and
+/// run shortly.
+const PROFILE: &str = "mutants";
+
 /// The patches, in order.
 pub fn patches() -> anyhow::Result<Vec<PathBuf>> {
     let folder = crate::crd_docs::root().join("tests/mutations");
@@ -24,9 +28,10 @@ pub fn patches() -> anyhow::Result<Vec<PathBuf>> {
 
 /// Runs the simulation with each fault; the names of those that it did not notice.
 pub fn survivors() -> anyhow::Result<Vec<String>> {
-    let target = target()?;
-    // One place for all copies, so that what a patch does not touch is built once.
-    let tree = target.join("mutants/tree");
+    // One place for all copies, so that what a patch does not touch is built once, and built apart:
+    // cargo would take what was made from a copy for what is made from this tree.
+    let place = target()?.join("mutants");
+    let (tree, target) = (place.join("tree"), place.join("target"));
     let mut survivors = Vec::new();
     for patch in patches()? {
         let name = patch.file_stem().unwrap_or_default().to_string_lossy();
@@ -34,12 +39,12 @@ pub fn survivors() -> anyhow::Result<Vec<String>> {
         git(&tree, &["apply", "--unsafe-paths", "-p1"], Some(&patch))
             .with_context(|| format!("{name} does not apply any more; make it anew"))?;
         let built = cargo(&tree, &target)
-            .args(["build", "--release", "--locked", "-p", "farshore-sim"])
+            .args(["build", "--profile", PROFILE, "--locked", "-p", "farshore-sim"])
             .status()?;
         if !built.success() {
             bail!("with {name} the tree does not build; make the patch anew");
         }
-        let output = Command::new(target.join("release/farshore-sim"))
+        let output = Command::new(target.join(PROFILE).join("farshore-sim"))
             .args(["--seeds", SEEDS, "--once", "--first", "--no-shrink"])
             .output()
             .context("running farshore-sim")?;
@@ -52,7 +57,8 @@ pub fn survivors() -> anyhow::Result<Vec<String>> {
     Ok(survivors)
 }
 
-fn target() -> anyhow::Result<PathBuf> {
+/// Cargo's target folder.
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
     let root = crate::crd_docs::root();
     let output = cargo(&root, &root.join("target"))
         .env_remove("CARGO_TARGET_DIR")
