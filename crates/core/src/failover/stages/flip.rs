@@ -268,11 +268,7 @@ fn without_resource(stage: &Stage, lost: &[&Member]) -> Next {
             "{why} No FailoverRequest makes it anew, because its data would be taken for new; the other members go on. To run the VM from its disks on cluster {source}, if they hold what you need, set spec.sourceCluster to {source} in ProtectionRequest {requests} and in those of the other members; or {own}. Look with: kubectl --context {source} get drbdresource -A"
         )
     };
-    Next::Fail {
-        cause: Cause::new(reason::RESOURCE_MISSING, message),
-        rolled_back: Some(false),
-        resumable: Some(false),
-    }
+    for_good(message)
 }
 
 /// The VMs whose DRBDResource on the source was seen gone while DRBD on the target does not call its copy
@@ -301,6 +297,11 @@ fn without_peer(stage: &Stage, stranded: &[&Member]) -> Next {
     let message = format!(
         "The DRBDResource of VM {vms} on cluster {source} is gone, and DRBD on cluster {target} does not become Primary without it, because nobody confirms that its copy is the newest. The VM's own disks on cluster {source} hold everything. To run it there, set spec.sourceCluster of ProtectionRequest {requests} to {source} and delete it, which gives the VM those disks back; then start the VM and protect it anew. The other members go on. Look with: kubectl --context {target} get drbdresource -A"
     );
+    for_good(message)
+}
+
+/// It ends where it stands, and no further request takes it up.
+fn for_good(message: String) -> Next {
     Next::Fail {
         cause: Cause::new(reason::RESOURCE_MISSING, message),
         rolled_back: Some(false),

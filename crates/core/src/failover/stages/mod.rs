@@ -345,15 +345,9 @@ pub fn abort_after_the_end(seen: &Scene, state: State) -> String {
 /// Two Primaries cannot come of it: the source becomes Primary, at a further epoch, only when the
 /// agent of the target has reported Secondary at that epoch.
 pub fn may_return(stage: &Stage) -> Result<(), String> {
+    nothing_was_started(stage)?;
     let seen = stage.seen;
     let (source, target) = (&seen.source, &seen.target);
-    if !stage.flipped_all {
-        return Err("roles were there before this request".into());
-    }
-    match &target.mirror {
-        Seen::Present(m) if reports(m, DesiredState::Stopped, CurrentState::Stopped) => {}
-        _ => return Err(mirror_says(seen, target, "stopped")),
-    }
     for Member { vm, .. } in &seen.cast {
         if let Some(why) = may_have_been_primary(target, vm) {
             return Err(format!("VM {vm} {why} on cluster {}", target.cluster));
@@ -375,19 +369,25 @@ pub fn may_return(stage: &Stage) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether this request brought the roles to the target and no VM was started there since; Err says why not.
+fn nothing_was_started(stage: &Stage) -> Result<(), String> {
+    if !stage.flipped_all {
+        return Err("roles were there before this request".into());
+    }
+    let target = &stage.seen.target;
+    match &target.mirror {
+        Seen::Present(m) if reports(m, DesiredState::Stopped, CurrentState::Stopped) => Ok(()),
+        _ => Err(mirror_says(stage.seen, target, "stopped")),
+    }
+}
+
 /// Whether the roles may go back because a DRBDResource of the target is gone; Err says why not. Nothing
 /// ran on the target, and each disk of the source holds everything: its other side is gone or was
 /// never Primary, or the two were seen equal and connected.
 pub fn may_return_without(stage: &Stage) -> Result<(), String> {
+    nothing_was_started(stage)?;
     let seen = stage.seen;
     let (source, target) = (&seen.source, &seen.target);
-    if !stage.flipped_all {
-        return Err("roles were there before this request".into());
-    }
-    match &target.mirror {
-        Seen::Present(m) if reports(m, DesiredState::Stopped, CurrentState::Stopped) => {}
-        _ => return Err(mirror_says(seen, target, "stopped")),
-    }
     for Member { vm, .. } in &seen.cast {
         let untouched =
             target.resource(vm).is_absent() || may_have_been_primary(target, vm).is_none();

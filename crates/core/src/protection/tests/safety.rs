@@ -6,8 +6,7 @@ use farshore_api::protection_request::{ProtectionPhase, SyncMode};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
-use super::cases::{agrees, stop_both};
-use super::world::{EAST, WEST, World, observed};
+use super::world::{EAST, WEST, World, agrees, observed, stop_both};
 use crate::protection::{Decision, Step, decide};
 use crate::{Seen, vm};
 

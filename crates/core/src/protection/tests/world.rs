@@ -517,3 +517,42 @@ fn merge(target: &mut Value, patch: &Value) {
         }
     }
 }
+
+/// What a listing shows and what the conditions say is the same.
+pub fn agrees(status: &farshore_api::protection_request::ProtectionRequestStatus) {
+    use farshore_api::protection_request::ProtectionPhase::{
+        Failed, Pending, Protected, Unprotecting, Validating,
+    };
+    let says = |type_: &str| {
+        let found = conditions::get(&status.conditions, type_);
+        found.map_or("absent", |c| c.status.as_str())
+    };
+    let told = serde_json::to_string_pretty(status).unwrap();
+    let phase = status.phase;
+    if let Some(protected) = conditions::get(&status.conditions, "Protected") {
+        let is = phase == Some(Protected);
+        assert_eq!(
+            protected.status,
+            if is { "True" } else { "False" },
+            "{told}"
+        );
+    } else {
+        assert!(matches!(phase, None | Some(Pending | Validating)), "{told}");
+    }
+    match phase {
+        Some(Failed) => assert_eq!(says("Validated"), "False", "{told}"),
+        None | Some(Pending | Validating | Unprotecting) => {}
+        Some(_) => assert_eq!(says("Validated"), "True", "{told}"),
+    }
+}
+
+/// As a group controller does before a flip.
+pub fn stop_both(world: &mut World) {
+    for cluster in [EAST, WEST] {
+        let Seen::Present(machine) = &mut world.side(cluster).vm else {
+            continue;
+        };
+        vm::halt(machine);
+        world.kubevirt(cluster);
+    }
+}
