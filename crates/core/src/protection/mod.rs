@@ -298,7 +298,7 @@ pub fn decide(seen: &Observed, now: Timestamp) -> Decision {
                 unprotect::decide(&scene, &mut decision);
             }
             Ok(scene) => {
-                policy::report(&scene, &mut decision.status);
+                policy::report(&seen.request, scene.policy, &mut decision.status, now);
                 in_phase(&scene, phase, &mut decision);
             }
             Err(wait) => wait.report(&mut decision, phase, seen, now),

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use farshore_api::conditions::{policy as condition, request};
+use farshore_api::conditions::{policy as condition, request as told};
 use farshore_api::protection_request::ProtectionRequestStatus;
 use farshore_api::replication_policy::DRBDReplicationPolicyStatus;
 use farshore_api::{DRBDReplicationPolicy, ProtectionRequest, ProtectionZone, names};
 use jiff::Timestamp;
 
-use super::scene::Scene;
 use crate::conditions::{self, Truth};
 
 /// Feature gate: a request's own policy governs it.
@@ -56,28 +55,31 @@ pub(crate) fn gate(zone: &ProtectionZone, name: &str) -> bool {
 }
 
 /// Tells a request that names a policy other than the governing one.
-pub(crate) fn report(scene: &Scene, status: &mut ProtectionRequestStatus) {
-    let named = scene
-        .seen
-        .request
+pub(crate) fn report(
+    request: &ProtectionRequest,
+    governing: Option<&DRBDReplicationPolicy>,
+    status: &mut ProtectionRequestStatus,
+    now: Timestamp,
+) {
+    let named = request
         .spec
         .replication_policy_ref
         .as_ref()
         .map(|r| r.name.as_str());
-    let governing = scene.policy.and_then(|p| p.metadata.name.as_deref());
+    let governing = governing.and_then(|p| p.metadata.name.as_deref());
     match (named, governing) {
         (Some(named), Some(governing)) if named != governing => conditions::set(
             &mut status.conditions,
-            request::POLICY_IGNORED,
+            told::POLICY_IGNORED,
             Truth::True,
             "DefaultPolicyGoverns",
             format!(
                 "spec.replicationPolicyRef names DRBDReplicationPolicy {named}, which is not the default: the parameters of {governing} are used"
             ),
-            scene.seen.request.metadata.generation,
-            scene.now,
+            request.metadata.generation,
+            now,
         ),
-        _ => conditions::remove(&mut status.conditions, request::POLICY_IGNORED),
+        _ => conditions::remove(&mut status.conditions, told::POLICY_IGNORED),
     }
 }
 

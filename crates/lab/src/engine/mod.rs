@@ -8,6 +8,7 @@ mod keeper;
 mod plane;
 mod real;
 mod reserve;
+mod snapshot;
 
 use std::sync::Arc;
 use std::time::Duration;

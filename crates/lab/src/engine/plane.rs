@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-use super::reserve::Snapshot;
+use super::snapshot::Snapshot;
 use super::{audit, keeper};
 
 /// Names the folder with the programs, by the ecosystem's convention.

@@ -2,34 +2,11 @@
 //! takes two cores most of ten seconds; bringing its store back to what it was when it was new takes
 //! a fraction of one.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use anyhow::{Context, bail};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use serde_json::{Value, json};
 
 use super::plane::Plane;
 
 static RESERVE: Mutex<Vec<Plane>> = Mutex::new(Vec::new());
-
-/// What a store holds from the moment on at which its API server is complete.
-const COMPLETE: [&str; 5] = [
-    "/registry/namespaces/default",
-    "/registry/namespaces/kube-system",
-    "/registry/namespaces/kube-public",
-    "/registry/namespaces/kube-node-lease",
-    "/registry/services/specs/default/kubernetes",
-];
-/// Longest answer of a store on this machine.
-const ANSWER: Duration = Duration::from_secs(30);
-/// Operations in one transaction; etcd takes 128.
-const AT_ONCE: usize = 100;
 
 fn reserve() -> MutexGuard<'static, Vec<Plane>> {
     RESERVE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,78 +27,4 @@ pub fn take() -> Option<Plane> {
             Err(error) => eprintln!("a control plane is not used again: {error:#}"),
         }
     }
-}
-
-/// The keys of a store and their values, both as etcd's JSON has them.
-pub struct Snapshot(BTreeMap<String, String>);
-
-impl Snapshot {
-    /// What the etcd behind this socket holds, once all is there that a new API server writes.
-    pub fn of(socket: &Path) -> anyhow::Result<Option<Self>> {
-        let now = read(socket)?;
-        let complete = COMPLETE.iter().all(|key| now.contains_key(&encoded(key)));
-        Ok(complete.then_some(Self(now)))
-    }
-
-    /// Makes the store hold this again, and nothing else. The API server follows by its watches.
-    pub fn restore(&self, socket: &Path) -> anyhow::Result<()> {
-        let now = read(socket)?;
-        let gone = now
-            .keys()
-            .filter(|key| !self.0.contains_key(*key))
-            .map(|key| json!({ "requestDeleteRange": { "key": key } }));
-        let other = self
-            .0
-            .iter()
-            .filter(|(key, value)| now.get(*key) != Some(value))
-            .map(|(key, value)| json!({ "requestPut": { "key": key, "value": value } }));
-        let operations: Vec<Value> = gone.chain(other).collect();
-        for some in operations.chunks(AT_ONCE) {
-            ask(socket, "/v3/kv/txn", &json!({ "success": some }))?;
-        }
-        Ok(())
-    }
-}
-
-fn encoded(key: &str) -> String {
-    BASE64_STANDARD.encode(key)
-}
-
-fn read(socket: &Path) -> anyhow::Result<BTreeMap<String, String>> {
-    let all = json!({ "key": encoded("/registry/"), "range_end": encoded("/registry0") });
-    let mut answer = ask(socket, "/v3/kv/range", &all)?;
-    let pairs = match answer["kvs"].take() {
-        Value::Array(pairs) => pairs,
-        _ => Vec::new(),
-    };
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Ok(pairs
-        .iter()
-        .map(|pair| (text(&pair["key"]), text(&pair["value"])))
-        .collect())
-}
-
-/// One request to etcd's JSON gateway. HTTP/1.0, so that the end of the answer is the end of the connection.
-fn ask(socket: &Path, path: &str, body: &Value) -> anyhow::Result<Value> {
-    let ask = || {
-        let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(ANSWER))?;
-        let body = body.to_string();
-        write!(
-            stream,
-            "POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    let answer = ask().with_context(|| format!("asking {} for {path}", socket.display()))?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.lines().next().unwrap_or_default();
-    if !status.contains(" 200 ") {
-        bail!("etcd answered {path} with {status}: {body}");
-    }
-    serde_json::from_str(body).with_context(|| format!("reading etcd's answer to {path}"))
 }
