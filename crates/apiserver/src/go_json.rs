@@ -1,5 +1,7 @@
 //! What Go's `encoding/json` says about a text that is no JSON: clients and people know these sentences.
 
+use serde_json::Value;
+
 /// A text as Go quotes it.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
@@ -26,7 +28,11 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// The problem with a text, if it has one.
 pub(crate) fn problem(text: &[u8]) -> Option<String> {
-    let mut scanner = Scanner { text, at: 0 };
+    let mut scanner = Scanner {
+        text,
+        at: 0,
+        depth: 0,
+    };
     let found = scanner.value("looking for beginning of value");
     let found = found.and_then(|()| {
         scanner.space();
@@ -38,11 +44,26 @@ pub(crate) fn problem(text: &[u8]) -> Option<String> {
     found.err()
 }
 
+/// How deep objects and arrays can stand in each other: no more than the decoder takes.
+pub(crate) const MAX_DEPTH: usize = 127;
+
+/// How many objects and arrays stand in each other.
+pub(crate) fn depth(value: &Value) -> usize {
+    let deepest = match value {
+        Value::Object(map) => map.values().map(depth).max(),
+        Value::Array(list) => list.iter().map(depth).max(),
+        _ => return 0,
+    };
+    1 + deepest.unwrap_or_default()
+}
+
 const END: &str = "unexpected end of JSON input";
 
 struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
+    /// Objects and arrays that are open.
+    depth: usize,
 }
 
 impl Scanner<'_> {
@@ -69,8 +90,8 @@ impl Scanner<'_> {
 
     fn value(&mut self, context: &str) -> Result<(), String> {
         match self.next() {
-            Some(b'{') => self.object(),
-            Some(b'[') => self.array(),
+            Some(b'{') => self.inside(Self::object),
+            Some(b'[') => self.inside(Self::array),
             Some(b'"') => self.string(),
             Some(b't') => self.word("true"),
             Some(b'f') => self.word("false"),
@@ -78,6 +99,17 @@ impl Scanner<'_> {
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => Err(self.odd(context)),
         }
+    }
+
+    /// Go refuses a text of this kind, too, though it has more room.
+    fn inside(&mut self, read: fn(&mut Self) -> Result<(), String>) -> Result<(), String> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err("exceeded max depth".into());
+        }
+        read(self)?;
+        self.depth -= 1;
+        Ok(())
     }
 
     fn object(&mut self) -> Result<(), String> {
@@ -194,6 +226,7 @@ mod tests {
             ),
             ("[1 2", "invalid character '2' after array element"),
             ("{} x", "invalid character 'x' after top-level value"),
+            (&"[".repeat(1_000_000), "exceeded max depth"),
             (
                 "trust",
                 "invalid character 's' in literal true (expecting 'e')",

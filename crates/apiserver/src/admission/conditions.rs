@@ -7,6 +7,8 @@ use kube_cel::cel::objects::{Key, Map, Value as Cel};
 use kube_cel::cel::{Context, ExecutionError, Program};
 use serde_json::Value;
 
+use crate::schema::expression;
+
 /// Whether every condition holds. One that is false decides at once, whatever fails before it; else the failures.
 pub(super) fn hold(
     conditions: &[Value],
@@ -46,9 +48,9 @@ pub(super) fn hold(
 
 /// What is wrong with an expression, if it cannot be compiled.
 pub(super) fn problem(expression: &str) -> Option<String> {
-    Program::compile(expression)
-        .err()
-        .map(|e| format!("compilation failed: {e}"))
+    expression::problem(expression)
+        .or_else(|| Program::compile(expression).err().map(|e| e.to_string()))
+        .map(|why| format!("compilation failed: {why}"))
 }
 
 /// An evaluation error in the words of the reference implementation, for the one that everybody meets.

@@ -6,10 +6,15 @@ mod strategic;
 use json_patch::{PatchErrorKind as JsonPatchErrorKind, PatchOperation};
 use serde_json::Value;
 
+use crate::go_json::{MAX_DEPTH, depth};
+
 pub use strategic::strategic;
 
 /// The largest number of operations that one JSON patch may hold (the limit of kube-apiserver).
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
+
+/// How many bytes of JSON all copies of one patch may add (the limit of kube-apiserver).
+const MAX_COPIED: usize = 3 * 1024 * 1024;
 
 /// Why a patch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -153,6 +158,7 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
         )
     })?;
     let mut result = target.clone();
+    let mut copied = 0;
     for operation in operations {
         if let PatchOperation::Test(test) = &operation
             && test.value.is_null()
@@ -160,6 +166,7 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
         {
             continue;
         }
+        check_growth(&result, &operation, &mut copied)?;
         json_patch::patch(&mut result, std::slice::from_ref(&operation)).map_err(|e| {
             match e.kind {
                 JsonPatchErrorKind::TestFailed => PatchError::new(
@@ -175,6 +182,51 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
     }
     *target = result;
     Ok(())
+}
+
+/// Refuses an operation that would make the document deeper than a body can be, or copies that make much of little.
+fn check_growth(
+    document: &Value,
+    operation: &PatchOperation,
+    copied: &mut usize,
+) -> Result<(), PatchError> {
+    let value = match operation {
+        PatchOperation::Add(add) => Some(&add.value),
+        PatchOperation::Replace(replace) => Some(&replace.value),
+        PatchOperation::Move(moved) => document.pointer(moved.from.as_str()),
+        PatchOperation::Copy(copy) => document.pointer(copy.from.as_str()),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
+    };
+    let Some(value) = value else { return Ok(()) };
+    let refused = |why: String| Err(PatchError::new(PatchErrorKind::Unapplicable, why));
+    if operation.path().count() + depth(value) > MAX_DEPTH {
+        return refused(format!("the result has more than {MAX_DEPTH} levels"));
+    }
+    if let PatchOperation::Copy(_) = operation {
+        *copied += size(value);
+        if *copied > MAX_COPIED {
+            return refused(format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of a value as JSON, without what has to be escaped.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => {
+            2 + map
+                .iter()
+                .map(|(k, v)| k.len() + 4 + size(v))
+                .sum::<usize>()
+        }
+        Value::Array(list) => 2 + list.iter().map(|v| 1 + size(v)).sum::<usize>(),
+        Value::String(text) => text.len() + 2,
+        Value::Number(number) => number.to_string().len(),
+        Value::Null | Value::Bool(_) => 4,
+    }
 }
 
 /// Why an operation does not fit a document, in the words of the reference implementation where it has some.

@@ -10,6 +10,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::error::{FieldError, FieldErrorKind, child, index, key};
+use super::expression;
 use super::node::{Additional, Node, list, object};
 use super::validate::old_item;
 
@@ -54,7 +55,9 @@ impl Rules {
 /// and without defaults, which the object has already.
 fn level(schema: &Value) -> Value {
     let mut kept = types(schema);
-    let rules = list(schema.get("x-kubernetes-validations")).map(|rule| {
+    let rules = list(schema.get("x-kubernetes-validations"));
+    // A rule that is too large is refused, but others read it before.
+    let rules = rules.filter(|rule| too_large(rule).is_none()).map(|rule| {
         let mut rule = rule.clone();
         if rule.get("optionalOldSelf") == Some(&Value::Bool(true)) {
             for part in ["rule", "messageExpression"] {
@@ -344,6 +347,14 @@ pub(crate) fn check_rules(
     }
 }
 
+/// The part of a rule that is too large to be parsed, and why.
+fn too_large(rule: &Value) -> Option<(&'static str, String)> {
+    ["rule", "messageExpression"].into_iter().find_map(|part| {
+        let why = expression::problem(rule.get(part)?.as_str()?)?;
+        Some((part, why))
+    })
+}
+
 fn check_rule(
     path: &str,
     rule: &Value,
@@ -352,6 +363,15 @@ fn check_rule(
 ) {
     let source = rule["rule"].as_str().unwrap_or_default();
     let rule_path = child(path, "rule");
+    if let Some((part, why)) = too_large(rule) {
+        let detail = format!("compilation failed: {why}");
+        errors.push(FieldError::invalid(
+            child(path, part),
+            rule[part].clone(),
+            detail,
+        ));
+        return;
+    }
     let compiled = compile_schema(&json!({"x-kubernetes-validations": [rule]}));
     match compiled.validations.first() {
         Some(Ok(result)) => {

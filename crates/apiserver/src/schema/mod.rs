@@ -5,6 +5,7 @@ mod cel;
 mod default;
 mod defaults;
 mod error;
+pub(crate) mod expression;
 mod formats;
 mod lists;
 mod meta;

@@ -158,6 +158,9 @@ impl Comparison {
     }
 }
 
+/// How deep brackets can stand in each other: the condition of a filter may hold filters.
+const MAX_DEPTH: usize = 16;
+
 struct Reader<'a> {
     rest: &'a str,
     whole: &'a str,
@@ -243,6 +246,9 @@ impl Reader<'_> {
                 (Some(open), _) if c == open => quote = None,
                 (Some(_), _) => {}
                 (None, '"' | '\'') => quote = Some(c),
+                (None, '[') if depth == MAX_DEPTH => {
+                    return Err(self.error("it has too many brackets inside brackets"));
+                }
                 (None, '[') => depth += 1,
                 (None, ']') => {
                     depth -= 1;
