@@ -10,7 +10,8 @@ usage: cargo xtask <task>
   layers  check that dependencies between the crates only point down
   bench   print the figures of the lab; `bench apiserver` compares its API server with the real one,
           which it takes from KUBEBUILDER_ASSETS (release build)
-  mutants check that the simulation notices each deliberate fault of tests/mutations (release builds)";
+  mutants check that the simulation notices each deliberate fault of tests/mutations (release builds)
+  fuzz    fuzz the API server: `fuzz [target …] [--seconds N]`, each target for 600 seconds unless told";
 
 fn main() -> anyhow::Result<()> {
     match std::env::args().nth(1).as_deref() {
@@ -33,6 +34,10 @@ fn main() -> anyhow::Result<()> {
                 bail!("the simulation did not notice {}", survivors.join(", "));
             }
             println!("the simulation noticed every deliberate fault");
+        }
+        Some("fuzz") => {
+            let arguments: Vec<String> = std::env::args().skip(2).collect();
+            xtask::fuzz::run(&arguments)?;
         }
         Some("bench") => {
             let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());

@@ -10,6 +10,7 @@ mod conversion;
 mod crud;
 mod custom;
 mod differential;
+mod fuzzed;
 mod hooks;
 mod listing;
 mod matching;
