@@ -1,3 +1,5 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| farshore_fuzz::check("json_patch", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    farshore_fuzz::check("json_patch", bytes);
+});

@@ -390,22 +390,20 @@ impl World {
     }
 }
 
-/// Sends what the bytes are for this target. Panics when the answer is none that a client could live with.
-pub fn check(target: &str, bytes: &[u8]) {
+/// Sends what the bytes are for this target; the code of the answer, or `None` for too few bytes. Panics when the
+/// answer is none that a client could live with.
+pub fn check(target: &str, bytes: &[u8]) -> Option<u16> {
     thread_local! {
         static WORLD: World = World::new();
     }
-    let Some(request) = request(target, bytes) else {
-        return;
-    };
+    let request = request(target, bytes)?;
     let asked = format!("{} {}", request.method(), request.uri());
     let (code, body) = WORLD.with(|world| world.send(request));
     if let Err(why) = sound(code, &body) {
-        panic!(
-            "{asked} was answered with {code}, {why}: {}",
-            String::from_utf8_lossy(&body)
-        );
+        let body = String::from_utf8_lossy(&body);
+        panic!("{asked} was answered with {code}, {why}: {body}");
     }
+    Some(code)
 }
 
 /// Whether an answer is an object, or a refusal that says what is wrong with the request.

@@ -5,30 +5,33 @@ use std::path::Path;
 #[path = "../../../../fuzz/src/lib.rs"]
 mod requests;
 
-/// Sends every input that is kept for a target; how many there are.
-fn kept(folder: &str, target: &str) -> usize {
+/// Sends every input that is kept for a target; the codes of the answers.
+fn kept(folder: &str, target: &str) -> Vec<u16> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz")
         .join(folder)
         .join(target);
     let Ok(entries) = std::fs::read_dir(path) else {
-        return 0;
+        return Vec::new();
     };
     let mut files: Vec<_> = entries.map(|e| e.unwrap().path()).collect();
     files.sort();
-    for file in &files {
-        println!("{}", file.display());
-        requests::check(target, &std::fs::read(file).unwrap());
-    }
-    files.len()
+    let codes = files.iter().map(|file| {
+        let code = requests::check(target, &std::fs::read(file).unwrap());
+        println!("{}: {code:?}", file.display());
+        code.unwrap()
+    });
+    codes.collect()
 }
 
 #[test]
 fn every_input_that_was_kept_is_answered_soundly() {
     for target in requests::TARGETS {
+        // What is refused at once does not lead a fuzzer far.
+        let accepted = kept("seeds", target).iter().filter(|c| **c < 300).count();
         assert!(
-            kept("seeds", target) > 0,
-            "{target} has nothing to start from"
+            accepted > 1,
+            "{target} starts from {accepted} requests that are accepted"
         );
         kept("found", target);
     }
@@ -53,7 +56,7 @@ fn every_kept_input_belongs_to_a_target() {
 /// A resource of which parsers have little: the stack. What is longer than an input of the fuzzer is made here.
 #[test]
 fn no_depth_of_a_body_ends_the_server() {
-    const N: usize = 200_000;
+    const N: usize = 50_000;
     let repeated = |open: &str, close: &str| format!("{}{}", open.repeat(N), close.repeat(N));
     let json = [
         repeated("[", "]"),
@@ -106,7 +109,7 @@ fn no_depth_of_a_body_ends_the_server() {
 #[test]
 fn no_depth_of_an_expression_ends_the_server() {
     let seed = include_str!("../../../../fuzz/seeds/definition/rules");
-    let rule = r#""self.l.exists(x, x.k == self.s) ? self.num in [1, 2] : size(self.s) > 0 && oldSelf.num != self.n""#;
+    let rule = r#""self.l.exists(x, x.k == self.s) ? self.num in [1, 2] : size(self.s) > 0 && oldSelf.num != self.num""#;
     let pattern = r#""^a(b|c)*[d-f]{2,3}$""#;
     let path = r#"'.spec.l[?(@.k=="a")].v[0:2].*'"#;
     for known in [rule, pattern, path] {
@@ -129,7 +132,7 @@ fn no_depth_of_an_expression_ends_the_server() {
         ("(", "", ""),
         ("'", "", ""),
     ];
-    for n in [300, 30_000] {
+    for n in [70, 300, 30_000] {
         for (before, middle, after) in expressions {
             let text = format!("\"{}{middle}{}\"", before.repeat(n), after.repeat(n));
             println!("{before}{middle}{after}");
