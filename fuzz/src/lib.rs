@@ -263,10 +263,10 @@ fn protobuf(input: &Input<'_>) -> Request<Full<Bytes>> {
     let mut body = input.text.to_vec();
     if input.has(0) {
         let field = |number: u8, value: &[u8]| {
-            let mut all = vec![number << 3 | 2];
+            let mut all = vec![(number << 3) | 2];
             let mut length = value.len();
             while length > 0x7f {
-                all.push((length & 0x7f) as u8 | 0x80);
+                all.push(((length & 0x7f) as u8) | 0x80);
                 length >>= 7;
             }
             all.push(length as u8);
@@ -329,15 +329,14 @@ impl World {
             .start_paused(true)
             .build()
             .expect("a runtime needs no more than memory");
-        let server = {
+        let (server, background) = {
             let _entered = runtime.enter();
-            ApiServer::new(Options::default())
+            let server = ApiServer::new(Options::default());
+            let background = server.spawn(Default::default());
+            (server, background)
         };
         let service = server.service(Some(&server.admin_token()));
         let world = Self { runtime, service };
-        let background = world
-            .runtime
-            .block_on(async { server.spawn(Default::default()) });
         for document in WORLD.split("---\n") {
             let (head, body) = document.split_once('\n').expect("a document has a head");
             let mut words = head.split_whitespace().skip(1);

@@ -226,7 +226,7 @@ mod tests {
             ),
             ("[1 2", "invalid character '2' after array element"),
             ("{} x", "invalid character 'x' after top-level value"),
-            (&"[".repeat(1_000_000), "exceeded max depth"),
+            ("[".repeat(1_000_000).as_str(), "exceeded max depth"),
             (
                 "trust",
                 "invalid character 's' in literal true (expecting 'e')",
