@@ -6,6 +6,7 @@
 
 pub mod functions;
 pub mod order;
+pub mod record;
 mod render;
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ mod credential;
 mod policy;
 mod probe;
 mod reconcile;
+mod release;
 mod removal;
 mod stack;
 mod watches;

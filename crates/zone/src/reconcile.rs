@@ -367,7 +367,10 @@ impl Zones {
             if matches!(crds, Crds::Failed(_)) {
                 return (crds, None);
             }
-            let stack = stack::install(&client, self.manifests(&seen.observed, site)).await;
+            let wanted = self.wanted(&seen.observed, site);
+            let zone = seen.observed.zone.name_any();
+            let now = self.process.clock.now();
+            let stack = stack::install(&client, wanted, &zone, now).await;
             (crds, Some(stack))
         };
         match tokio::time::timeout(SITE_LIMIT, work).await {
@@ -380,11 +383,11 @@ impl Zones {
         }
     }
 
-    fn manifests(
+    fn wanted(
         &self,
         observed: &Observed,
         site: &Site,
-    ) -> Result<Vec<serde_json::Value>, farshore_chart::ChartError> {
+    ) -> Result<stack::Wanted, farshore_chart::ChartError> {
         let zone = observed.zone.name_any();
         match site {
             Site::Hub => stack::manager(&zone, &observed.zone.namespace().unwrap_or_default()),

@@ -16,7 +16,7 @@ use std::fmt::Debug;
 
 use crate::claim::{self, Owner};
 use crate::reconcile::Zones;
-use crate::{MANAGER, probe, stack};
+use crate::{MANAGER, probe, release, stack};
 
 impl Zones {
     /// One look at a zone that is being deleted.
@@ -42,19 +42,25 @@ impl Zones {
         for step in &removal.steps {
             match step {
                 Step::Uninstall(Site::Hub) => {
-                    let manifests = stack::manager(&name, &namespace)
+                    let wanted = stack::manager(&name, &namespace)
                         .map_err(|e| ReconcileError::new(e.to_string()))?;
-                    stack::uninstall(&self.hub(), &manifests, &name)
+                    stack::uninstall(&self.hub(), &wanted.manifests, &name)
                         .await
                         .during("removing the manager's stack")?;
+                    release::forget(&self.hub(), &wanted)
+                        .await
+                        .map_err(|e| ReconcileError::new(e.to_string()))?;
                 }
                 Step::Uninstall(Site::Cluster(cluster)) => {
-                    let manifests = stack::workload(&name, cluster, true)
+                    let wanted = stack::workload(&name, cluster, true)
                         .map_err(|e| ReconcileError::new(e.to_string()))?;
                     let client = client(&clients, cluster)?;
-                    stack::uninstall(client, &manifests, &name)
+                    stack::uninstall(client, &wanted.manifests, &name)
                         .await
                         .during(format!("removing the stack of cluster {cluster}"))?;
+                    release::forget(client, &wanted)
+                        .await
+                        .map_err(|e| ReconcileError::new(e.to_string()))?;
                 }
                 Step::Release(cluster) => {
                     claim::give_back(client(&clients, cluster)?, &owner)

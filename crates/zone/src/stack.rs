@@ -9,41 +9,67 @@ use farshore_core::zone::conclude::Stack;
 use farshore_core::zone::permissions::Permission;
 use farshore_core::zone::rollout;
 use farshore_runtime::apply;
+use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::MANAGER;
+use crate::{MANAGER, release};
 
 /// Release of the manager's chart.
 const MANAGER_RELEASE: &str = "site-recovery-manager";
 /// Release of the workload chart.
 const WORKLOAD_RELEASE: &str = "site-recovery";
 
-/// The manager's manifests.
-pub fn manager(zone: &str, namespace: &str) -> Result<Vec<Value>, ChartError> {
+/// What is to be installed.
+pub struct Wanted {
+    /// The chart.
+    pub chart: Chart,
+    /// Its release.
+    pub release: Release,
+    /// Values over the chart's own.
+    pub values: Value,
+    /// What comes of it.
+    pub manifests: Vec<Value>,
+}
+
+impl Wanted {
+    fn of(chart: &str, release: Release, values: Value) -> Result<Self, ChartError> {
+        let chart = Chart::embedded(chart)?;
+        Ok(Self {
+            manifests: chart.render(&release, &values)?,
+            chart,
+            release,
+            values,
+        })
+    }
+}
+
+/// The manager of a zone.
+pub fn manager(zone: &str, namespace: &str) -> Result<Wanted, ChartError> {
     let release = Release {
         name: MANAGER_RELEASE.into(),
         namespace: namespace.into(),
     };
-    Chart::embedded(MANAGER_CONTROL_PLANE)?.render(&release, &json!({ "zone": { "name": zone } }))
+    let values = json!({ "zone": { "name": zone } });
+    Wanted::of(MANAGER_CONTROL_PLANE, release, values)
 }
 
-/// A workload cluster's manifests.
-pub fn workload(zone: &str, cluster: &str, openshift: bool) -> Result<Vec<Value>, ChartError> {
+/// The stack of a workload cluster.
+pub fn workload(zone: &str, cluster: &str, openshift: bool) -> Result<Wanted, ChartError> {
     let release = Release {
         name: WORKLOAD_RELEASE.into(),
         namespace: WORKLOAD_NAMESPACE.into(),
     };
     let values =
         json!({ "zone": { "name": zone }, "cluster": { "name": cluster }, "openshift": openshift });
-    Chart::embedded(WORKLOAD_CONTROL_PLANE)?.render(&release, &values)
+    Wanted::of(WORKLOAD_CONTROL_PLANE, release, values)
 }
 
 /// What the workload stack is granted in its cluster.
 pub fn granted() -> Result<BTreeSet<Permission>, ChartError> {
-    let manifests = workload("zone", "cluster", false)?;
+    let manifests = workload("zone", "cluster", false)?.manifests;
     let texts = |rule: &Value, field: &str| -> Vec<String> {
         rule[field]
             .as_array()
@@ -72,16 +98,29 @@ pub fn granted() -> Result<BTreeSet<Permission>, ChartError> {
     Ok(granted)
 }
 
-/// Applies the manifests whose live object is not as wanted, and looks how far the roll-out has come.
-pub async fn install(client: &Client, manifests: Result<Vec<Value>, ChartError>) -> Stack {
-    let manifests = match manifests {
-        Ok(manifests) => manifests,
+/// Applies the manifests whose live object is not as wanted, keeps Helm's record of them, and looks how
+/// far the roll-out has come.
+pub async fn install(
+    client: &Client,
+    wanted: Result<Wanted, ChartError>,
+    zone: &str,
+    now: Timestamp,
+) -> Stack {
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
         Err(error) => return Stack::Failed(error.to_string()),
     };
-    match try_install(client, &manifests).await {
-        Ok(pending) if pending.is_empty() => Stack::Running,
-        Ok(pending) => Stack::Pending(pending),
-        Err((object, error)) => Stack::Failed(format!("{object}: {error}")),
+    let pending = match try_install(client, &wanted.manifests).await {
+        Ok(pending) => pending,
+        Err((object, error)) => return Stack::Failed(format!("{object}: {error}")),
+    };
+    if let Err(error) = release::keep(client, &wanted, zone, now).await {
+        return Stack::Failed(error.to_string());
+    }
+    if pending.is_empty() {
+        Stack::Running
+    } else {
+        Stack::Pending(pending)
     }
 }
 
@@ -144,7 +183,8 @@ fn title(manifest: &Value) -> String {
     }
 }
 
-fn api(client: &Client, manifest: &Value) -> Api<DynamicObject> {
+/// The API of a manifest's kind, in its namespace.
+pub(crate) fn api(client: &Client, manifest: &Value) -> Api<DynamicObject> {
     let (group, version) = match manifest["apiVersion"].as_str().unwrap_or_default() {
         core if !core.contains('/') => ("", core),
         other => other.split_once('/').unwrap_or_default(),

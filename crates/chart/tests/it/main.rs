@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod lint;
+mod records;
 mod renders;

@@ -70,7 +70,7 @@ const ALL: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 
 /// What the hub's processes do on a workload cluster: group, resource, verbs.
 const TABLE: &[(&str, &str, &[&str])] = &[
-    // The zone controller: claim, CRDs, the stack.
+    // The zone controller: claim, CRDs, the stack (and Helm's record of it, in Secrets).
     (
         "",
         "namespaces",

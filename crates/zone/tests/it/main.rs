@@ -6,6 +6,7 @@ mod claims;
 mod contracts;
 mod probes;
 mod rbac;
+mod releases;
 mod removal;
 mod steady;
 mod support;
