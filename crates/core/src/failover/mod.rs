@@ -51,6 +51,7 @@ pub mod hooks;
 pub mod journal;
 pub mod lock;
 pub mod observed;
+pub mod plan;
 pub mod preflight;
 pub mod safety;
 pub mod scene;

@@ -1,6 +1,7 @@
 //! Failover decisions.
 
 mod cases;
+mod plan;
 mod properties;
 mod story;
 pub mod world;

@@ -8,6 +8,7 @@ use farshore_api::drbd::{ConnectionState, DiskState, Role};
 use farshore_api::failover_request::{FailoverRequestStatus, FailoverState};
 use farshore_api::protection_group::{CurrentState, DesiredState, ProtectionGroupStatus};
 use farshore_api::{DRBDResource, ProtectionGroup, ProtectionRequest, VmRef};
+use farshore_core::failover::plan::rehearsal;
 use farshore_core::failover::{Decision, Neighbour, Observed, Side, Step, decide};
 use farshore_core::{Seen, conditions};
 use jiff::{SignedDuration, Timestamp};
@@ -259,116 +260,14 @@ impl World {
         for step in &decision.steps {
             self.trace.push(step.clone());
             if reach(step) {
-                self.take(step);
-            }
-        }
-    }
-
-    fn take(&mut self, step: &Step) {
-        match step {
-            Step::AddFinalizer => {
-                self.seen.request.metadata.finalizers = Some(vec![FINALIZER.into()])
-            }
-            Step::RemoveFinalizer => self.seen.request.metadata.finalizers = None,
-            Step::WriteLock { spec, owners, .. } => {
-                let metadata = ObjectMeta {
-                    resource_version: Some("31".into()),
-                    owner_references: Some(owners.clone()),
-                    ..ObjectMeta::default()
-                };
-                self.seen.lease = Some(Lease {
-                    metadata,
-                    spec: Some((**spec).clone()),
-                });
-            }
-            Step::SetDesiredState {
-                cluster, desired, ..
-            } => {
-                let side = if *cluster == self.seen.source.cluster {
-                    &mut self.seen.source
-                } else {
-                    &mut self.seen.target
-                };
-                if matches!(side.mirror, Seen::Present(_)) {
-                    told(side, *desired);
-                }
-            }
-            Step::SetTaints {
-                node: name, taints, ..
-            } => {
-                let mut clean = node(&[]);
-                clean.spec.as_mut().unwrap().taints = Some(taints.clone());
-                self.seen.nodes.insert(name.clone(), Seen::Present(clean));
-            }
-            Step::Flip {
-                protection_request,
-                to,
-            } => {
-                let members = self.seen.members.iter_mut();
-                members
-                    .filter(|m| m.metadata.name.as_ref() == Some(protection_request))
-                    .for_each(|m| m.spec.source_cluster = to.clone());
-            }
-            Step::CreateHookJob { name, job, .. } => {
-                self.seen
-                    .jobs
-                    .insert(name.clone(), Seen::Present(from(job.clone())));
+                rehearsal::take(&mut self.seen, step);
             }
         }
     }
 
     /// The workload side does what it was told: VMs, roles, Jobs.
     pub fn settle(&mut self) {
-        for side in [&mut self.seen.source, &mut self.seen.target] {
-            if let Seen::Present(mirror) = &side.mirror {
-                let current = match mirror.spec.desired_state {
-                    DesiredState::Running => CurrentState::Running,
-                    DesiredState::Stopped => CurrentState::Stopped,
-                };
-                Self::report(side, current);
-            }
-        }
-        for member in self.seen.members.clone() {
-            for side in [&mut self.seen.source, &mut self.seen.target] {
-                let role = if member.spec.source_cluster == side.cluster {
-                    Role::Primary
-                } else {
-                    Role::Secondary
-                };
-                if let Seen::Present(all) = &mut side.resources
-                    && let Some(resource) = all.get_mut(&member.vm())
-                {
-                    let status = resource.status.as_mut().unwrap();
-                    // Without good data nothing is promoted.
-                    if role != Role::Primary || status.disk_state == Some(DiskState::UpToDate) {
-                        status.role = Some(role);
-                    }
-                }
-            }
-        }
-        for job in self.seen.jobs.values_mut() {
-            if let Seen::Present(job) = job {
-                job.status = Some(from(
-                    json!({"conditions": [{"type": "Complete", "status": "True"}]}),
-                ));
-            }
-        }
-        // What the reconciler would look at next.
-        for (when, stage) in [("pre", 0), ("post", 1)] {
-            let hooks = self
-                .seen
-                .group
-                .as_ref()
-                .and_then(|g| g.spec.hooks.clone())
-                .unwrap_or_default();
-            let count = [hooks.pre_failover.len(), hooks.post_failover.len()][stage];
-            for index in 0..count {
-                self.seen
-                    .jobs
-                    .entry(farshore_api::names::hook_job("shop-1", UID, when, index))
-                    .or_insert(Seen::Absent);
-            }
-        }
+        rehearsal::settle(&mut self.seen);
     }
 
     pub fn pass(&mut self, time: Duration) {
