@@ -4,6 +4,7 @@
 //! `decide(&Observed, now)` and carries out the steps that come back, in order. A reader learns how
 //! protection and failover work from this folder alone.
 
+pub mod admission;
 pub mod conditions;
 pub mod drbd;
 pub mod failover;

@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
+mod admission;
 mod failover;
 mod replication;
