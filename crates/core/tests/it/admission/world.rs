@@ -144,8 +144,9 @@ pub fn request(name: &str) -> ProtectionRequest {
 }
 
 pub fn in_phase(name: &str, phase: &str) -> ProtectionRequest {
-    let volume = json!({"name": "root", "pvc": "root", "sizeBytes": 1, "port": 7000});
-    let status = json!({"phase": phase, "targetCluster": "west", "volumes": [volume]});
+    let volume = |n: &str, port| json!({"name": n, "pvc": n, "sizeBytes": 1, "port": port});
+    let volumes = [volume("root", 7000), volume("data", 7001)];
+    let status = json!({"phase": phase, "targetCluster": "west", "volumes": volumes});
     with_status(&request(name), status)
 }
 
