@@ -1,9 +1,9 @@
 //! The patch types other than server-side apply: JSON merge patch (RFC 7396), JSON patch
 //! (RFC 6902) and the strategic merge patch of the built-in kinds.
 
+mod operations;
 mod strategic;
 
-use json_patch::{PatchErrorKind as JsonPatchErrorKind, PatchOperation};
 use serde_json::Value;
 
 pub use strategic::strategic;
@@ -32,6 +32,8 @@ pub enum PatchErrorKind {
     Unapplicable,
     /// More than [`MAX_JSON_PATCH_OPERATIONS`] operations: 413.
     TooMany,
+    /// Nobody made a rule for this: 500, as kube-apiserver answers.
+    Unforeseen,
 }
 
 impl PatchError {
@@ -48,6 +50,7 @@ impl PatchError {
             PatchErrorKind::Malformed => 400,
             PatchErrorKind::TestFailed | PatchErrorKind::Unapplicable => 422,
             PatchErrorKind::TooMany => 413,
+            PatchErrorKind::Unforeseen => 500,
         }
     }
 }
@@ -115,7 +118,7 @@ fn decode(body: &[u8]) -> Result<Value, String> {
         .map_err(|error| crate::go_json::problem(body).unwrap_or_else(|| error.to_string()))
 }
 
-fn wrong_type(value: &Value, whose: &str, wanted: &str) -> String {
+pub(crate) fn wrong_type(value: &Value, whose: &str, wanted: &str) -> String {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -130,7 +133,7 @@ fn wrong_type(value: &Value, whose: &str, wanted: &str) -> String {
 /// Applies a JSON patch (RFC 6902). On an error the target is left as it was.
 ///
 /// As in kube-apiserver, a `test` for null holds for a member that does not exist: clients use it
-/// to say "only if nobody set this yet".
+/// to say "only if nobody set this yet". The rest of what differs from the RFC is in [`operations`].
 pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
     let malformed = |m: String| PatchError::new(PatchErrorKind::Malformed, m);
     let list = ops.as_array().ok_or_else(|| {
@@ -145,69 +148,33 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
             ),
         ));
     }
-    // An operation that is none fails as one that cannot be done.
-    let operations: Vec<PatchOperation> = serde_json::from_value(ops.clone()).map_err(|e| {
-        PatchError::new(
-            PatchErrorKind::Unapplicable,
-            format!("error decoding patch: {e}"),
-        )
-    })?;
     let mut result = target.clone();
-    for operation in operations {
-        if let PatchOperation::Test(test) = &operation
-            && test.value.is_null()
-            && is_absent_member(&result, &test.path.to_string())
-        {
-            continue;
-        }
-        json_patch::patch(&mut result, std::slice::from_ref(&operation)).map_err(|e| {
-            match e.kind {
-                JsonPatchErrorKind::TestFailed => PatchError::new(
-                    PatchErrorKind::TestFailed,
-                    format!("testing value {} failed", operation.path()),
-                ),
-                _ => PatchError::new(
-                    PatchErrorKind::Unapplicable,
-                    unapplicable(&result, &operation),
-                ),
-            }
-        })?;
+    for operation in list {
+        operations::apply(&mut result, operation)?;
     }
     *target = result;
     Ok(())
 }
 
-/// Why an operation does not fit a document, in the words of the reference implementation where it has some.
-fn unapplicable(document: &Value, operation: &PatchOperation) -> String {
-    let path = operation.path().to_string();
-    let (parent, key) = path.rsplit_once('/').unwrap_or(("", &path));
-    let exists = document.pointer(parent).is_some();
-    match (operation, exists) {
-        (PatchOperation::Add(_), false) => {
-            format!("add operation does not apply: doc is missing path: {path:?}: missing value")
+/// A value the way Go prints it (`%+v`).
+pub(crate) fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let items: Vec<String> = list.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
         }
-        (PatchOperation::Remove(_), false) => {
-            format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
+        Value::Object(map) => {
+            let mut entries: Vec<String> = map
+                .iter()
+                .map(|(k, v)| format!("{k}:{}", go_text(v)))
+                .collect();
+            entries.sort();
+            format!("map[{}]", entries.join(" "))
         }
-        (PatchOperation::Remove(_), true) => format!(
-            "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
-        ),
-        (PatchOperation::Replace(_), false) => {
-            format!("replace operation does not apply: doc is missing path: {path}: missing value")
-        }
-        (PatchOperation::Replace(_), true) => {
-            format!("replace operation does not apply: doc is missing key: {path}: missing value")
-        }
-        _ => format!("the JSON patch cannot be applied at {path:?}"),
+        other => other.to_string(),
     }
-}
-
-/// Whether the pointer names a member that its existing parent object does not have.
-fn is_absent_member(document: &Value, pointer: &str) -> bool {
-    let Some((parent, _)) = pointer.rsplit_once('/') else {
-        return false;
-    };
-    document.pointer(parent).is_some_and(Value::is_object) && document.pointer(pointer).is_none()
 }
 
 #[cfg(test)]
