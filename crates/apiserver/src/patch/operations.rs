@@ -27,14 +27,14 @@ pub(super) fn apply(document: &mut Value, operation: &Value) -> Result<(), Patch
             add(document, path_of("path")?, moved)
         }
         "copy" => {
-            let copied = get(document, path_of("from")?)?.clone();
+            let copied = get(document, "copy", path_of("from")?)?.clone();
             add(document, path_of("path")?, copied)
         }
         "test" => {
             let path = path_of("path")?;
             let found = match path {
                 "" => &*document,
-                path => get(document, path)?,
+                path => get(document, "test", path)?,
             };
             match *found == value {
                 true => Ok(()),
@@ -71,8 +71,19 @@ fn steps(path: &str) -> Option<(Vec<String>, String)> {
 }
 
 /// What holds the place that a path leads to, and its key there.
-fn holder<'d>(document: &'d mut Value, path: &str) -> Result<(&'d mut Value, String), PatchError> {
-    let missing = || unapplicable(format!("doc is missing path: {path:?}"));
+fn holder<'d>(
+    document: &'d mut Value,
+    op: &str,
+    path: &str,
+) -> Result<(&'d mut Value, String), PatchError> {
+    let missing = || {
+        unapplicable(match op {
+            "add" | "remove" => {
+                format!("{op} operation does not apply: doc is missing path: {path:?}: missing value")
+            }
+            _ => format!("{op} operation does not apply: doc is missing path: {path}: missing value"),
+        })
+    };
     let (parts, key) = steps(path).ok_or_else(missing)?;
     let mut at = document;
     for part in parts {
@@ -104,8 +115,8 @@ fn index(key: &str, end: usize, most: usize) -> Result<usize, PatchError> {
 static NULL: Value = Value::Null;
 
 /// What a path leads to; null where an object has no such member.
-fn get<'d>(document: &'d mut Value, path: &str) -> Result<&'d Value, PatchError> {
-    let (holder, key) = holder(document, path)?;
+fn get<'d>(document: &'d mut Value, op: &str, path: &str) -> Result<&'d Value, PatchError> {
+    let (holder, key) = holder(document, op, path)?;
     Ok(match holder {
         Value::Array(items) => &items[index(&key, items.len(), items.len())?],
         other => other.get(&key).unwrap_or(&NULL),
@@ -113,7 +124,7 @@ fn get<'d>(document: &'d mut Value, path: &str) -> Result<&'d Value, PatchError>
 }
 
 fn add(document: &mut Value, path: &str, value: Value) -> Result<(), PatchError> {
-    let (holder, key) = holder(document, path)?;
+    let (holder, key) = holder(document, "add", path)?;
     match holder {
         Value::Array(items) if key == "-" => items.push(value),
         Value::Array(items) => {
@@ -134,7 +145,7 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), PatchEr
         *document = value;
         return Ok(());
     }
-    let (holder, key) = holder(document, path)?;
+    let (holder, key) = holder(document, "replace", path)?;
     match holder {
         Value::Array(items) => {
             let n = index(&key, items.len(), items.len())?;
@@ -146,7 +157,7 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), PatchEr
 }
 
 fn remove(document: &mut Value, path: &str) -> Result<Value, PatchError> {
-    let (holder, key) = holder(document, path)?;
+    let (holder, key) = holder(document, "remove", path)?;
     match holder {
         Value::Array(items) => {
             let n = index(&key, items.len(), items.len())?;
@@ -155,7 +166,9 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, PatchError> {
         other => {
             let map = other.as_object_mut();
             map.and_then(|m| m.remove(&key))
-                .ok_or_else(|| unapplicable(format!("Unable to remove nonexistent key: {key}")))
+                .ok_or_else(|| unapplicable(format!(
+                    "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+                )))
         }
     }
 }

@@ -147,7 +147,7 @@ impl Checker<'_> {
             return known.clone();
         }
         if TYPES.contains(&name) {
-            return Type::Type;
+            return Type::Kind;
         }
         let what = format!("undeclared reference to '{name}' (in container '')");
         self.fault(name, &what)
@@ -402,11 +402,8 @@ fn place(source: &str, token: &str) -> usize {
     let mut quote = None;
     for (at, c) in source.char_indices() {
         match quote {
-            Some(open) => {
-                if c == open && !source[..at].ends_with('\\') {
-                    quote = None;
-                }
-            }
+            Some(open) if c == open && !source[..at].ends_with('\\') => quote = None,
+            Some(_) => {}
             None if c == '"' || c == '\'' => quote = Some(c),
             None if source[at..].starts_with(token) => {
                 let word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');

@@ -397,7 +397,7 @@ fn read(text: &str) -> Type {
         "bytes" => Type::Bytes(UNKNOWN),
         "timestamp" => Type::Timestamp,
         "duration" => Type::Duration,
-        "type" => Type::Type,
+        "type" => Type::Kind,
         "dyn" => Type::Dyn,
         "A" => Type::Any('A'),
         "B" => Type::Any('B'),

@@ -32,7 +32,7 @@ pub(super) enum Type {
     /// A type of a library, by its name.
     Library(String),
     /// A type itself, as `int` in `type(self) == int`.
-    Type,
+    Kind,
     /// In signatures: any type, the same wherever the letter stands.
     Any(char),
 }
@@ -62,7 +62,7 @@ impl fmt::Display for Type {
             Self::Optional(inner) => write!(f, "optional_type({inner})"),
             Self::Object(object) => f.write_str(&object.name),
             Self::Library(name) => f.write_str(name),
-            Self::Type => f.write_str("type"),
+            Self::Kind => f.write_str("type"),
             Self::Any(letter) => write!(f, "{letter}"),
         }
     }
@@ -92,7 +92,7 @@ impl Type {
                     | Self::Bytes(_)
                     | Self::List(..)
                     | Self::Map(..)
-                    | Self::Type
+                    | Self::Kind
             ),
             (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
         }
