@@ -14,6 +14,11 @@ use crate::{go_json, protobuf};
 /// Largest body accepted, as in Kubernetes.
 pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// What is said of a body that is no protobuf though it was announced as that.
+pub(crate) const NO_PROTOBUF: &str =
+    "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
+
 /// Why a body could not be read.
 pub(crate) enum ReadError {
     TooLarge,
@@ -48,11 +53,9 @@ where
 /// Decodes an object by its media type.
 pub(crate) fn decode(content_type: &str, body: &[u8]) -> ApiResult<Value> {
     match content_type {
-        "application/json" | "*/*" | "" => json(body),
+        "application/json" => json(body),
         "application/yaml" => yaml(body),
-        "application/vnd.kubernetes.protobuf" => {
-            protobuf::to_json(body).map_err(ApiError::bad_request)
-        }
+        PROTOBUF => protobuf::to_json(body).map_err(ApiError::bad_request),
         _ => Err(ApiError::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )),
@@ -61,7 +64,7 @@ pub(crate) fn decode(content_type: &str, body: &[u8]) -> ApiResult<Value> {
 
 /// Decodes an object of a kind by its media type.
 pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResult<Value> {
-    let json = matches!(content_type, "application/json" | "*/*" | "");
+    let json = content_type == "application/json";
     let why = match serde_json::from_slice::<Value>(body) {
         _ if !json => None,
         Ok(Value::Null) => None,
@@ -77,6 +80,12 @@ pub(crate) fn decode_as(kind: &str, content_type: &str, body: &[u8]) -> ApiResul
         Ok(other) => Some(no_object(&other)),
         Err(error) => Some(go_json::problem(body).unwrap_or_else(|| error.to_string())),
     };
+    if content_type == PROTOBUF && !body.starts_with(b"k8s\0") {
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {NO_PROTOBUF} ({})",
+            summary(body)
+        )));
+    }
     match why {
         Some(why) => Err(ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {why} ({})",
@@ -112,7 +121,7 @@ fn type_name(value: &Value) -> &'static str {
 }
 
 /// The first bytes of a body, for people.
-fn summary(body: &[u8]) -> String {
+pub(crate) fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
     let head = &body[..body.len().min(MOST)];
     let head = match body.first() {
@@ -146,18 +155,36 @@ pub(crate) fn yaml(body: &[u8]) -> ApiResult<Value> {
 
 fn read_yaml(body: &[u8]) -> Result<Value, String> {
     if body.first() == Some(&b'{')
-        && let Ok(value) = serde_json::from_slice(body)
+        && let Some(Ok(value)) = serde_json::Deserializer::from_slice(body)
+            .into_iter()
+            .next()
     {
         return Ok(value);
     }
     let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
+    let text = first_document(text);
     // A key that stands twice is no error here: the last one counts, and field validation reports it.
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
-    serde_saphyr::from_str_with_options(text, options).map_err(|e| yaml_problem(&e.to_string()))
+    serde_saphyr::from_str_with_options(text, options)
+        .map_err(|e| yaml_problem(&e.to_string(), text))
+}
+
+/// Of several documents the first is read, as the real server does.
+fn first_document(text: &str) -> &str {
+    let begins = text.find("---").filter(|at| text[..*at].trim().is_empty());
+    let start = begins.map_or(0, |at| at + 3);
+    let next = text[start..].find("\n---");
+    next.map_or(text, |at| &text[..start + at + 1])
 }
 
 /// What is wrong with a text that is no YAML: the line, and in the common cases the words that clients know.
-fn yaml_problem(error: &str) -> String {
+fn yaml_problem(error: &str, text: &str) -> String {
+    if text
+        .chars()
+        .any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r'))
+    {
+        return "control characters are not allowed".into();
+    }
     let first = error.lines().next().unwrap_or_default();
     let first = first.trim_start_matches("error: ");
     let line = first
@@ -166,6 +193,10 @@ fn yaml_problem(error: &str) -> String {
         .map(|(line, _)| line);
     let problem = first.split_once(": ").map_or(first, |(_, problem)| problem);
     let known = match problem {
+        open if open.contains("unclosed bracket") && text.trim_end().ends_with(':') => {
+            "did not find expected node content"
+        }
+        tab if tab.contains("found a tab") => "found a tab character that violates indentation",
         open if open.contains("unclosed bracket '['") => "did not find expected ',' or ']'",
         open if open.contains("unclosed bracket '{'") => "did not find expected ',' or '}'",
         other => other,

@@ -101,10 +101,10 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec, "replicas", || json!(1));
             fallback(spec, "progressDeadlineSeconds", || json!(600));
             fallback(spec, "revisionHistoryLimit", || json!(10));
-            fallback(
+            rolling(
                 spec,
                 "strategy",
-                || json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}),
+                json!({"maxSurge": "25%", "maxUnavailable": "25%"}),
             );
             template(spec, "Always");
         }
@@ -127,20 +127,16 @@ pub(crate) fn defaults(resource: &ResourceInfo, object: &mut Value) {
             fallback(spec, "replicas", || json!(1));
             fallback(spec, "podManagementPolicy", || json!("OrderedReady"));
             fallback(spec, "revisionHistoryLimit", || json!(10));
-            fallback(
-                spec,
-                "updateStrategy",
-                || json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
-            );
+            rolling(spec, "updateStrategy", json!({"partition": 0}));
             template(spec, "Always");
         }
         ("apps", "DaemonSet") => {
             let spec = spec(object);
             fallback(spec, "revisionHistoryLimit", || json!(10));
-            fallback(
+            rolling(
                 spec,
                 "updateStrategy",
-                || json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+                json!({"maxSurge": 0, "maxUnavailable": 1}),
             );
             template(spec, "Always");
         }
@@ -201,6 +197,30 @@ pub(crate) fn written_with_status(resource: &ResourceInfo) -> &'static [&'static
         ("apps", "Deployment") => &["annotations", "finalizers", "ownerReferences"],
         ("", "Pod") => &["annotations", "finalizers", "labels"],
         _ => &["annotations", "finalizers", "labels", "ownerReferences"],
+    }
+}
+
+/// How pods are replaced: bit by bit, with these numbers, unless something else is said.
+fn rolling(spec: &mut Map<String, Value>, field: &str, numbers: Value) {
+    fallback(spec, field, || json!({}));
+    let Some(strategy) = spec.get_mut(field).and_then(Value::as_object_mut) else {
+        return;
+    };
+    if strategy.get("type").is_some_and(|t| t == "") {
+        strategy.remove("type");
+    }
+    fallback(strategy, "type", || json!("RollingUpdate"));
+    if strategy.get("type").is_none_or(|t| t != "RollingUpdate") {
+        return;
+    }
+    fallback(strategy, "rollingUpdate", || json!({}));
+    let rolling = strategy
+        .get_mut("rollingUpdate")
+        .and_then(Value::as_object_mut);
+    if let (Some(rolling), Value::Object(numbers)) = (rolling, numbers) {
+        for (name, number) in numbers {
+            fallback(rolling, &name, || number);
+        }
     }
 }
 
@@ -561,11 +581,28 @@ pub(crate) fn validate(
         }
         ("", "Namespace") => {
             let own = meta::field(new, "spec.finalizers").and_then(Value::as_array);
-            for finalizer in own.into_iter().flatten().filter_map(Value::as_str) {
-                if !crate::names::is_finalizer(finalizer) {
-                    let value = json!(finalizer);
-                    errors.push(FieldError::invalid("spec.finalizers", value, NO_FINALIZER));
+            for (n, finalizer) in own.into_iter().flatten().enumerate() {
+                if !finalizer.as_str().is_some_and(crate::names::is_finalizer) {
+                    // A new one is looked at as a whole.
+                    let path = match old {
+                        Some(_) => format!("spec.finalizers[{n}]"),
+                        None => "spec.finalizers".into(),
+                    };
+                    let name = finalizer.as_str().unwrap_or_default();
+                    for why in crate::names::qualified_problems(name) {
+                        errors.push(FieldError::invalid(path.clone(), finalizer.clone(), why));
+                    }
+                    errors.push(FieldError::invalid(path, finalizer.clone(), NO_FINALIZER));
                 }
+            }
+            let phase = meta::field_text(new, "status.phase");
+            let (wanted, empty) = match meta::is_deleting(new) {
+                true => ("Terminating", "not empty"),
+                false => ("Active", "empty"),
+            };
+            if !phase.is_empty() && phase != wanted && old.is_some() {
+                let why = format!("may only be '{wanted}' if `deletionTimestamp` is {empty}");
+                errors.push(FieldError::invalid("status.Phase", json!(phase), why));
             }
         }
         ("coordination.k8s.io", "Lease") => {
@@ -617,7 +654,10 @@ pub(crate) fn validate(
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet") => {
             not_negative(new, "spec.replicas", errors);
             selector(new, old, errors);
-            crate::rules::containers(new, "spec.template.spec", errors);
+            if resource.kind == "Deployment" {
+                crate::rules::strategy(new, errors);
+            }
+            crate::rules::pod_template(new, "spec.template.spec", errors);
             if let Some(old) = old.filter(|_| resource.kind == "StatefulSet") {
                 crate::rules::stateful_set(new, old, errors);
             }
@@ -661,13 +701,7 @@ pub(crate) fn validate(
         }
         ("", "PersistentVolumeClaim") => claim(new, old, errors),
         ("", "Pod") => {
-            if meta::field(new, "spec.containers")
-                .and_then(Value::as_array)
-                .is_none_or(Vec::is_empty)
-            {
-                errors.push(FieldError::required("spec.containers", ""));
-            }
-            crate::rules::containers(new, "spec", errors);
+            crate::rules::pod_template(new, "spec", errors);
             if let Some(old) = old {
                 let node = |o| meta::field_text(o, "spec.nodeName");
                 if node(old) != node(new) {
@@ -873,6 +907,10 @@ fn not_negative(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
 fn selector(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let Some(selector) = meta::field(new, "spec.selector").filter(|s| !s.is_null()) else {
         errors.push(FieldError::required("spec.selector", ""));
+        if old.is_some_and(|old| meta::field(old, "spec.selector").is_some()) {
+            let why = "field is immutable";
+            errors.push(FieldError::invalid("spec.selector", Value::Null, why));
+        }
         // It selects nothing, not even its own pods.
         errors.push(FieldError::invalid(
             "spec.template.metadata.labels",

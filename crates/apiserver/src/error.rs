@@ -330,9 +330,14 @@ impl ApiError {
 
     /// A parameter is not the number it should be.
     pub fn no_number(text: &str) -> Self {
-        Self::bad_request(format!(
-            "strconv.ParseInt: parsing {text:?}: invalid syntax"
-        ))
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        let why = if digits {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        Self::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
     }
 
     /// The resourceVersion is older than the history.

@@ -591,7 +591,13 @@ impl Collector {
             return;
         }
         self.stuck.remove(namespace);
-        let release = |object: &mut Value| meta::set_field(object, "spec.finalizers", json!([]));
+        // Who else holds the namespace lets it go in its own time.
+        let release = |object: &mut Value| {
+            let held = meta::field(object, "spec.finalizers").and_then(Value::as_array);
+            let others = held.into_iter().flatten().filter(|f| **f != "kubernetes");
+            let others: Value = others.cloned().collect();
+            meta::set_field(object, "spec.finalizers", others);
+        };
         self.update(Who::Namespaces, &place, Endpoint::Finalize, &release)
             .await;
     }

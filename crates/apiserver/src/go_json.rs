@@ -79,6 +79,9 @@ impl Scanner<'_> {
             None => END.into(),
             Some(b'\'') => format!("invalid character '\\'' {context}"),
             Some(b'"') => format!("invalid character '\"' {context}"),
+            Some(byte @ (0..=8 | 11 | 12 | 14..=31 | 127)) => {
+                format!("invalid character '\\x{byte:02x}' {context}")
+            }
             Some(byte) => format!("invalid character {:?} {context}", char::from(*byte)),
         }
     }

@@ -176,7 +176,8 @@ pub(crate) fn remove_path(object: &mut Value, path: &str) {
         .map(|s| s.trim_end_matches(']'))
         .filter(|s| !s.is_empty())
         .collect();
-    let Some(last) = steps.pop() else { return };
+    // A field can have no name at all.
+    let last = steps.pop().unwrap_or_default();
     let mut at = object;
     for step in steps {
         let next = match at {

@@ -316,7 +316,7 @@ pub(crate) fn metadata_type_problem(object: &Value) -> Option<String> {
                 "labels" | "annotations" => strings(value),
                 "finalizers" => value
                     .as_array()
-                    .is_some_and(|l| l.iter().all(Value::is_string)),
+                    .is_some_and(|l| l.iter().all(|v| v.is_string() || v.is_null())),
                 "ownerReferences" | "managedFields" => value
                     .as_array()
                     .is_some_and(|l| l.iter().all(Value::is_object)),

@@ -92,13 +92,15 @@ pub(crate) fn form(headers: &HeaderMap, tables: bool) -> ApiResult<Form> {
         if !is_json(&media.name) && media.name != "application/yaml" {
             continue;
         }
-        let v1beta1 = match media.param("v") {
-            None | Some("v1") => false,
-            Some("v1beta1") => true,
-            Some(_) => continue,
+        // Of a form group and version must be told, and without one they say nothing.
+        let v1beta1 = match (media.param("v"), media.param("as")) {
+            (None, None) => false,
+            (Some("v1"), Some(_)) => false,
+            (Some("v1beta1"), Some(_)) => true,
+            _ => continue,
         };
         match (media.param("as"), media.param("g")) {
-            (None, _) => return Ok(Form::Object),
+            (None, None) => return Ok(Form::Object),
             (Some("Table"), Some("meta.k8s.io")) if tables => return Ok(Form::Table { v1beta1 }),
             (
                 Some(kind @ ("PartialObjectMetadata" | "PartialObjectMetadataList")),
@@ -120,13 +122,14 @@ pub(crate) fn content_type(headers: &HeaderMap) -> String {
     let header = headers
         .get(http::header::CONTENT_TYPE)
         .and_then(|v| v.to_str().ok())
+        .filter(|v| !v.is_empty())
         .unwrap_or("application/json");
-    header
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase()
+    let named = header.split(';').next().unwrap_or_default().trim();
+    match named {
+        // Something was sent, and it is no media type.
+        "" => "unknown".into(),
+        named => named.to_ascii_lowercase(),
+    }
 }
 
 #[cfg(test)]

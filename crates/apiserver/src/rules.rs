@@ -127,7 +127,7 @@ pub(crate) fn cluster_ip(new: &Value, old: &Value, errors: &mut Vec<FieldError>)
 }
 
 /// A pod's containers have images.
-pub(crate) fn containers(object: &Value, spec: &str, errors: &mut Vec<FieldError>) {
+fn containers(object: &Value, spec: &str, errors: &mut Vec<FieldError>) {
     for field in ["initContainers", "containers"] {
         for (i, container) in list(object, &format!("{spec}.{field}")).iter().enumerate() {
             for required in ["name", "image"] {
@@ -136,8 +136,103 @@ pub(crate) fn containers(object: &Value, spec: &str, errors: &mut Vec<FieldError
                     errors.push(FieldError::required(path, ""));
                 }
             }
+            let at = format!("{spec}.{field}[{i}]");
+            for (n, port) in list(container, "ports").iter().enumerate() {
+                if port
+                    .get("containerPort")
+                    .is_none_or(|p| p.is_null() || *p == 0)
+                {
+                    let path = format!("{at}.ports[{n}].containerPort");
+                    errors.push(FieldError::required(path, ""));
+                }
+            }
+            for (n, variable) in list(container, "env").iter().enumerate() {
+                if text(variable, "name").is_empty() {
+                    errors.push(FieldError::required(format!("{at}.env[{n}].name"), ""));
+                }
+            }
         }
     }
+}
+
+/// How a Deployment replaces its pods.
+pub(crate) fn strategy(object: &Value, errors: &mut Vec<FieldError>) {
+    const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
+    let path = "spec.strategy.rollingUpdate";
+    let Some(rolling) = meta::field(object, path).filter(|r| !r.is_null()) else {
+        return;
+    };
+    if meta::field_text(object, "spec.strategy.type") == "Recreate" {
+        let why = "may not be specified when strategy `type` is 'Recreate'";
+        errors.push(FieldError::forbidden(path, why));
+        return;
+    }
+    for field in ["maxUnavailable", "maxSurge"] {
+        let at = format!("{path}.{field}");
+        match rolling.get(field) {
+            Some(Value::String(text)) => {
+                let number = text.strip_suffix('%').unwrap_or_default();
+                if number.is_empty() || !number.bytes().all(|b| b.is_ascii_digit()) {
+                    errors.push(FieldError::invalid(at, json!(text), PERCENT));
+                }
+            }
+            Some(number) if number.as_i64().is_some_and(|n| n < 0) => {
+                let why = "must be greater than or equal to 0";
+                errors.push(FieldError::invalid(at, number.clone(), why));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a pod or the template of pods must have: containers, and one source for each volume.
+pub(crate) fn pod_template(object: &Value, spec: &str, errors: &mut Vec<FieldError>) {
+    /// In the order in which they are looked at: the second and later ones are refused.
+    const SOURCES: [&str; 29] = [
+        "emptyDir",
+        "hostPath",
+        "gitRepo",
+        "gcePersistentDisk",
+        "awsElasticBlockStore",
+        "secret",
+        "nfs",
+        "iscsi",
+        "glusterfs",
+        "persistentVolumeClaim",
+        "rbd",
+        "cinder",
+        "cephfs",
+        "flocker",
+        "downwardAPI",
+        "fc",
+        "azureFile",
+        "configMap",
+        "vsphereVolume",
+        "quobyte",
+        "azureDisk",
+        "storageos",
+        "photonPersistentDisk",
+        "portworxVolume",
+        "scaleIO",
+        "projected",
+        "csi",
+        "ephemeral",
+        "image",
+    ];
+    for (i, volume) in list(object, &format!("{spec}.volumes")).iter().enumerate() {
+        let given = SOURCES
+            .iter()
+            .filter(|s| volume.get(**s).is_some_and(|v| !v.is_null()));
+        for source in given.skip(1) {
+            let path = format!("{spec}.volumes[{i}].{source}");
+            let why = "may not specify more than 1 volume type";
+            errors.push(FieldError::forbidden(path, why));
+        }
+    }
+    if list(object, &format!("{spec}.containers")).is_empty() {
+        errors.push(FieldError::required(format!("{spec}.containers"), ""));
+    }
+    containers(object, spec, errors);
 }
 
 /// Whether the spec of a PersistentVolume says where the volume is.

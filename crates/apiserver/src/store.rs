@@ -52,7 +52,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    fn new(mut value: Value, revision: u64, schema: i64) -> Arc<Self> {
+    pub fn new(mut value: Value, revision: u64, schema: i64) -> Arc<Self> {
         meta::set_resource_version(&mut value, revision);
         Arc::new(Self {
             revision,

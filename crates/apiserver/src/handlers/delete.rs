@@ -251,7 +251,17 @@ fn preconditions(
             let why = format!(
                 "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). {then}"
             );
-            return Err(ApiError::conflict_of_kind(resource, &key.name, &why));
+            // Namespaces have a deletion of their own, which tells of the resource.
+            return Err(match resource.table == crate::store::NAMESPACES {
+                true if what == "UID" => {
+                    let why = format!(
+                        "Precondition failed: UID in precondition: {wanted}, UID in object meta: {is}"
+                    );
+                    ApiError::conflict(resource, &key.name, &why)
+                }
+                true => ApiError::conflict(resource, &key.name, &why),
+                false => ApiError::conflict_of_kind(resource, &key.name, &why),
+            });
         }
     }
     Ok(())

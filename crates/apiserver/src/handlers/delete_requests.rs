@@ -15,6 +15,9 @@ fn parsed(call: &Call) -> ApiResult<DeleteOptions> {
         None
     } else {
         let content = negotiate::content_type(&call.headers);
+        if content == "application/vnd.kubernetes.protobuf" && !call.body.starts_with(b"k8s\0") {
+            return Err(ApiError::new(500, "", body::NO_PROTOBUF));
+        }
         if content == "application/json" {
             let read = serde_json::from_slice::<serde::de::IgnoredAny>(&call.body);
             if read.is_err_and(|e| e.is_eof()) {

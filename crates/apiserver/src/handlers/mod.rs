@@ -238,6 +238,9 @@ pub(crate) async fn handle(
     let mut seen = BTreeSet::new();
     warnings.retain(|w| seen.insert(w.clone()));
     reply.warnings = warnings;
+    if parts.method == Method::HEAD {
+        reply.body = ReplyBody::Whole(Bytes::new());
+    }
     entry.code = reply.code;
     entry.revision = server.store.revision();
     server.log.push(entry);
@@ -261,7 +264,17 @@ async fn answer(
         return nonresource::answer(server, parts);
     };
     let watch = query.flag("watch");
-    let verb = verb(&parts.method, &target, watch).ok_or_else(ApiError::method_not_allowed)?;
+    let Some(verb) = verb(&parts.method, &target, watch) else {
+        // What is not there takes no method at all.
+        let registry = server.registry();
+        return match registry.get(&target.group, &target.resource) {
+            Some(_) => Err(ApiError::method_not_allowed()),
+            None if registry.iter().any(|r| r.group == target.group) => {
+                Err(ApiError::no_such_resource())
+            }
+            None => Ok(Reply::no_page()),
+        };
+    };
     entry.verb = verb.into();
     entry.group = target.group.clone();
     entry.resource = target.resource.clone();
@@ -297,18 +310,19 @@ async fn answer(
         return Err(ApiError::no_such_resource());
     }
     let form = negotiate::form(&parts.headers, resource.verbs != ["create"])?;
-    if let Form::Table { .. } = form
-        && IncludeObject::parse(query.get("includeObject")).is_none()
-    {
-        let given = query.get("includeObject").unwrap_or_default();
-        return Err(ApiError::bad_request(format!(
-            "Unable to convert to Table as requested: includeObject: Invalid value: {given:?}: must be 'Metadata', 'Object', 'None', or empty"
-        )));
-    }
     if target.resource == "namespaces" && target.group.is_empty() {
         target.namespace = String::new();
     }
     let write = !matches!(verb, "get" | "list" | "watch");
+    if let Err(too_large) = &body
+        && matches!(verb, "create" | "update" | "delete")
+    {
+        let content = negotiate::content_type(&parts.headers);
+        return Err(crate::body::decode(&content, b"{}")
+            .err()
+            .filter(|e| e.code == 415)
+            .unwrap_or_else(|| too_large.clone()));
+    }
     if matches!(verb, "list" | "watch") {
         options::check_list(&query, verb == "watch")?;
     }
@@ -331,10 +345,28 @@ async fn answer(
     };
     if write {
         entry.manager = call.manager();
-        let apply = negotiate::content_type(&call.headers) == "application/apply-patch+yaml";
+        let apply = verb == "patch"
+            && negotiate::content_type(&call.headers) == "application/apply-patch+yaml";
         options::check_write(verb, &call.query, apply)?;
     }
-    let reply = within(&mut call, verb).await;
+    let table = matches!(form, Form::Table { .. });
+    let odd = table && IncludeObject::parse(call.query.get("includeObject")).is_none();
+    let given = call.query.get("includeObject").unwrap_or_default();
+    let shown = match odd {
+        true => Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {given:?}: must be 'Metadata', 'Object', 'None', or empty"
+        ))),
+        false => Ok(()),
+    };
+    // What was written stays written, though nobody can be told of it.
+    let reply = match (write, shown) {
+        (true, Err(error)) => within(&mut call, verb).await.and(Err(error)),
+        (_, shown) => match shown {
+            Ok(()) => within(&mut call, verb).await,
+            Err(error) => Err(error),
+        },
+    };
+    let reply = reply.and_then(|reply| in_form(&call, reply));
     entry.changed = call.changed;
     *warnings = call.warnings;
     if entry.name.is_empty()
@@ -348,6 +380,42 @@ async fn answer(
         entry.name = meta::name(&made).to_owned();
     }
     reply
+}
+
+/// Shows what is no object of its own, as scales, tokens and reviews are, as its metadata where that is asked for.
+fn in_form(call: &Call, reply: Reply) -> ApiResult<Reply> {
+    let own = call.target.subresource.is_empty() && call.resource.verbs != ["create"];
+    let (Form::Metadata { v1beta1, list }, false, ReplyBody::Whole(bytes)) =
+        (call.form, own, &reply.body)
+    else {
+        return Ok(reply);
+    };
+    let Ok(object) = serde_json::from_slice::<Value>(bytes) else {
+        return Ok(reply);
+    };
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let kind = text("kind");
+    if reply.code >= 400 || kind == "Status" || kind.starts_with("PartialObjectMetadata") {
+        return Ok(reply);
+    }
+    if list {
+        let package = text("apiVersion")
+            .split(['/', '.'])
+            .next()
+            .unwrap_or_default();
+        return Err(ApiError::new(
+            406,
+            "NotAcceptable",
+            format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*{package}.{kind})"
+            ),
+        ));
+    }
+    Ok(Reply {
+        warnings: reply.warnings,
+        headers: reply.headers,
+        ..Reply::json(reply.code, &read::partial(&object, v1beta1))
+    })
 }
 
 /// Answers a call in time: webhooks can make a write wait.
@@ -372,9 +440,9 @@ async fn within(call: &mut Call, verb: &str) -> ApiResult<Reply> {
 fn verb(method: &Method, target: &Target, watch: bool) -> Option<&'static str> {
     let named = !target.name.is_empty();
     Some(match (method.as_str(), named) {
-        ("GET" | "HEAD", false) if watch && target.subresource.is_empty() => "watch",
-        ("GET" | "HEAD", true) => "get",
-        ("GET" | "HEAD", false) => "list",
+        ("GET", false) if watch && target.subresource.is_empty() => "watch",
+        ("GET", true) => "get",
+        ("GET", false) => "list",
         ("POST", _) => "create",
         ("PUT", true) => "update",
         ("PATCH", true) => "patch",

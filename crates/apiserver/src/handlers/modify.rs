@@ -8,6 +8,7 @@ use crate::admission::Admission;
 use crate::body::Strict;
 use crate::error::{ApiError, ApiResult};
 use crate::registry::ResourceInfo;
+use crate::request::Target;
 use crate::schema::{FieldError, FieldErrorKind};
 use crate::server::Server;
 use crate::store::Key;
@@ -31,9 +32,11 @@ fn not_this_kind(server: &Server, resource: &ResourceInfo, version: &str, kind: 
         Some(first) => first.to_owned(),
     };
     let registry = server.registry();
-    // Lists of anything are a kind too, though not a resource.
-    let list = version == "v1" && kind == "List";
-    match list || registry.by_kind(group, short, kind).is_some() {
+    // Lists and answers are kinds too, though no resources.
+    let listed = kind.strip_suffix("List").filter(|of| !of.is_empty());
+    let list = listed.is_some_and(|of| registry.by_kind(group, short, of).is_some());
+    let other = list || version == "v1" && matches!(kind, "List" | "Status");
+    match other || registry.by_kind(group, short, kind).is_some() {
         true => format!(
             "converting ({short}.{kind}) to ({}.{}): unknown conversion",
             package(&resource.group),
@@ -79,6 +82,26 @@ fn check_kind(call: &Call, object: &mut Value) -> ApiResult<()> {
             call.resource.kind
         );
         return Err(ApiError::bad_request(message));
+    }
+    if version.matches('/').count() > 1 {
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): unexpected GroupVersion string: {version} ({})",
+            call.resource.kind,
+            body::summary(&call.body)
+        )));
+    }
+    let (group, short) = version.rsplit_once('/').unwrap_or(("", &version));
+    let known = || {
+        call.server
+            .registry()
+            .by_kind(group, short, &kind)
+            .is_some()
+    };
+    if version != wanted && !call.resource.is_custom() && !known() {
+        let why = not_this_kind(&call.server, &call.resource, &version, &kind);
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version {short:?} cannot be handled as a {kind}: {why}"
+        )));
     }
     if version != wanted {
         return Err(ApiError::bad_request(format!(
@@ -176,6 +199,7 @@ pub(crate) async fn run_admitted(
 }
 
 async fn reply(call: &Call, code: u16, written: &Written) -> ApiResult<Reply> {
+    read::is_one(call)?;
     Ok(Reply::bytes(
         code,
         read::shown(call, &written.object).await?,
@@ -322,7 +346,7 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
         call.strict.json = duplicates::in_json(&call.body);
     }
     if kind == "application/strategic-merge-patch+json" {
-        call.patch_text = Some(go_text(&body));
+        call.patch_text = Some(patch::go_text(&body));
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let object_kind = call.resource.kind.clone();
@@ -337,6 +361,17 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
             }
             _ => {
                 let done = patch::strategic(&mut new, &body, &object_kind);
+                for field in ["kind", "apiVersion"] {
+                    let found = match &body[field] {
+                        Value::Number(_) => "int64",
+                        Value::Bool(_) => "bool",
+                        Value::Array(_) => "slice",
+                        Value::Object(_) => "map",
+                        _ => continue,
+                    };
+                    let why = format!("cannot convert {found} to string");
+                    return Err(ApiError::invalid_patch_text(&patch::go_text(&body), &why));
+                }
                 // The server knows the type of the object and does not read it from the patch.
                 for field in ["kind", "apiVersion"] {
                     if let Some(own) = old.get(field) {
@@ -352,7 +387,33 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
             let why = format!("couldn't get version/kind; json parse error: {why}");
             return Err(ApiError::invalid_patch(&new, &why));
         }
-        if new.get("kind").is_none_or(Value::is_null) && !resource.is_custom() {
+        if new
+            .get("metadata")
+            .is_some_and(|m| !m.is_object() && !m.is_null())
+        {
+            // Its type is refused first.
+            return Ok(new);
+        }
+        for field in ["apiVersion", "kind"] {
+            let value = new.get(field).filter(|v| !v.is_null() && !v.is_string());
+            if let Some(value) = value {
+                let whose = format!("struct field .{field}");
+                let why = patch::wrong_type(value, &whose, "string");
+                let why = format!("couldn't get version/kind; json parse error: {why}");
+                return Err(ApiError::invalid_patch(&new, &why));
+            }
+        }
+        let version = new
+            .get("apiVersion")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        if version.matches('/').count() > 1 {
+            let why = format!("unexpected GroupVersion string: {version}");
+            return Err(ApiError::invalid_patch(&new, &why));
+        }
+        let blank =
+            |new: &Value, field: &str| new.get(field).is_none_or(|v| v.is_null() || v == "");
+        if blank(&new, "kind") && !resource.is_custom() {
             new["kind"] = json!(resource.kind);
         }
         let (namespace, is) = (meta::namespace(&new), meta::namespace(old));
@@ -362,8 +423,7 @@ pub(crate) async fn patch(call: &mut Call, endpoint: Endpoint) -> ApiResult<Repl
             ));
         }
         meta::carry(old, &mut new, "namespace");
-        let nameless =
-            meta::name(&new).is_empty() || new.get("apiVersion").is_none_or(Value::is_null);
+        let nameless = meta::name(&new).is_empty() || blank(&new, "apiVersion");
         if nameless && !resource.is_custom() {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({} based on URL) was undeterminable: name must be provided",
@@ -401,31 +461,15 @@ fn undecodable(why: &str) -> ApiError {
     ApiError::bad_request(format!("error decoding patch: {why}"))
 }
 
-/// A value the way Go prints it (`%+v`).
-fn go_text(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".into(),
-        Value::String(text) => text.clone(),
-        Value::Array(list) => {
-            let items: Vec<String> = list.iter().map(go_text).collect();
-            format!("[{}]", items.join(" "))
-        }
-        Value::Object(map) => {
-            let mut entries: Vec<String> = map
-                .iter()
-                .map(|(k, v)| format!("{k}:{}", go_text(v)))
-                .collect();
-            entries.sort();
-            format!("map[{}]", entries.join(" "))
-        }
-        other => other.to_string(),
-    }
-}
-
 fn patch_error(error: patch::PatchError) -> ApiError {
     match error.code() {
         400 => ApiError::bad_request(error.message),
-        413 => ApiError::new(413, "RequestEntityTooLarge", error.message),
+        500 => ApiError::new(500, "", error.message),
+        413 => ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: {}", error.message),
+        ),
         code => ApiError::new(
             code,
             "Invalid",
@@ -443,6 +487,12 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         .unwrap_or_default()
         .to_owned();
     let mut applied = body::yaml(&call.body)?;
+    if !applied.is_object() && !applied.is_null() {
+        let why = patch::wrong_type(&applied, "value", "map[string]interface {}");
+        return Err(ApiError::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: {why}"
+        )));
+    }
     let validation = unknown(call, true);
     let strict = match validation {
         Unknown::Ignore => Strict::default(),
@@ -458,25 +508,46 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     }
     let wanted = call.resource.api_version(&call.version().name);
     let version = applied.get("apiVersion").and_then(Value::as_str);
+    let version = version.filter(|v| v.matches('/').count() < 2);
     let version = version.unwrap_or_default();
     if version != wanted {
         return Err(ApiError::bad_request(format!(
             "Incorrect version specified in apply patch. Specified patch version: {version}, expected: {wanted}"
         )));
     }
-    if applied
+    let kind = applied
         .get("kind")
         .and_then(Value::as_str)
-        .is_none_or(str::is_empty)
-    {
+        .unwrap_or_default();
+    if kind != call.resource.kind && !call.resource.is_custom() {
+        let (group, short) = version.rsplit_once('/').unwrap_or(("", version));
+        return Err(match call.server.registry().by_kind(group, short, kind) {
+            Some(_) => ApiError::new(
+                500,
+                "",
+                "failed to merge config: expected objects of the same type",
+            ),
+            None => {
+                let group = if group.is_empty() { "/" } else { "" };
+                let why = format!("no corresponding type for {group}{version}, Kind={kind}");
+                untyped(&call.target, &applied, &why)
+            }
+        });
+    }
+    if kind.is_empty() {
         return Err(ApiError::bad_request("kind must be set in an apply patch"));
     }
     check_kind(call, &mut applied)?;
-    if meta::get(&applied, "managedFields")
-        .and_then(Value::as_array)
-        .is_some_and(|m| !m.is_empty())
-    {
+    if meta::get(&applied, "managedFields").is_some_and(|m| !m.is_null()) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let metadata = applied.get("metadata").filter(|m| !m.is_null());
+    if let Some(why) = metadata.and_then(|m| ssa::expected("object", m)) {
+        return Err(untyped(
+            &call.target,
+            &applied,
+            &format!(".metadata: {why}"),
+        ));
     }
     let key = Key::new(&call.target.namespace, &call.target.name);
     let sent = meta::name(&applied).to_owned();
@@ -494,10 +565,28 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        meta::set(&mut applied, "namespace", json!(key.namespace));
     }
+    // Who applies need not say where: the object has it from the request, and what was applied stays as it was sent.
+    let place = call.target.clone();
     if let Some(problem) = type_problem(call, &applied) {
-        return Err(untyped(&applied, &problem));
+        return Err(untyped(&place, &applied, &problem));
+    }
+    if !call.resource.is_custom()
+        && let Some(why) = openapi::type_problem(
+            &call.resource.group,
+            &call.version().name,
+            &call.resource.kind,
+            &applied,
+        )
+    {
+        let kind = &call.resource.kind;
+        return Err(ApiError::new(
+            500,
+            "",
+            format!(
+                "failed to convert new object to proper version: unable to convert unstructured object to {wanted}, Kind={kind}: {why}"
+            ),
+        ));
     }
     keep_owned(call, endpoint, &mut applied);
 
@@ -521,9 +610,12 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
             &now,
         );
         let mut new = made.map_err(|refused| match &refused {
-            ssa::ApplyError::Invalid(message) => untyped(&applied, message),
+            ssa::ApplyError::Invalid(message) => untyped(&place, &applied, message),
             ssa::ApplyError::Conflicts(_) => apply_error(&refused),
         })?;
+        if live.is_none() && !place.namespace.is_empty() {
+            meta::set(&mut new, "namespace", json!(place.namespace));
+        }
         if live.is_some() && !version.is_empty() {
             meta::set(&mut new, "resourceVersion", json!(version));
         }
@@ -549,7 +641,13 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         if endpoint != Endpoint::Main {
             return Err(ApiError::not_found(&call.resource, &key.name));
         }
-        if !matches!(version.as_str(), "" | "0") || !uid.is_empty() {
+        if !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(ApiError::conflict(&call.resource, &key.name, &why));
+        }
+        if !matches!(version.as_str(), "" | "0") {
             return Err(ApiError::modified(&call.resource, &key.name));
         }
         access::authorize(&call.server, &call.user, "create", &call.target)?;
@@ -580,14 +678,12 @@ fn type_problem(call: &Call, applied: &Value) -> Option<String> {
         }
         None => {
             let (group, kind) = (&resource.group, &resource.kind);
-            let wrong = openapi::type_problem(group, &version.name, kind, applied);
-            let unknown = openapi::unknown_fields(group, &version.name, kind, applied);
-            wrong.or_else(|| unknown.unwrap_or_default().first().map(undeclared))
+            openapi::applied_problem(group, &version.name, kind, applied)
         }
     }
 }
 
-fn untyped(applied: &Value, why: &str) -> ApiError {
+fn untyped(place: &Target, applied: &Value, why: &str) -> ApiError {
     let text = |field: &str| {
         applied
             .get(field)
@@ -598,7 +694,7 @@ fn untyped(applied: &Value, why: &str) -> ApiError {
         core if !core.contains('/') => format!("/{core}"),
         version => version.to_owned(),
     };
-    let (namespace, name) = (meta::namespace(applied), meta::name(applied));
+    let (namespace, name) = (&place.namespace, &place.name);
     let message = format!(
         "failed to create typed patch object ({namespace}/{name}; {version}, Kind={}): {why}",
         text("kind")

@@ -11,6 +11,7 @@ use super::Reply;
 use crate::discovery::{self, Scope};
 use crate::error::{ApiError, ApiResult};
 use crate::registry::ResourceInfo;
+use crate::request::Query;
 use crate::server::Server;
 use crate::{negotiate, openapi};
 
@@ -18,26 +19,48 @@ use crate::{negotiate, openapi};
 const VERSION: (&str, &str, &str) = ("1", "34", "v1.34.0");
 
 pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
-    if parts.method != http::Method::GET && parts.method != http::Method::HEAD {
-        return Err(ApiError::method_not_allowed());
+    // These do not look at the method.
+    if let Some(reply) = health(parts) {
+        return Ok(reply);
     }
     let path = parts.uri.path().trim_end_matches('/');
-    match path {
-        "/healthz" | "/livez" | "/readyz" => return Ok(Reply::text(200, "ok")),
-        "/version" => return Ok(Reply::json(200, &version())),
-        "" => {
-            return Ok(Reply::json(
-                200,
-                &json!({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
-            ));
+    let steps: Vec<&str> = path.split('/').skip(1).collect();
+    match steps.as_slice() {
+        [] => return Ok(Reply::json(200, &paths())),
+        ["apis"] | ["apis", _] => {}
+        ["version" | "api"] | ["api", _] | ["apis", _, _] | ["openapi", "v2" | "v3", ..] => {
+            let known = match steps.as_slice() {
+                ["api", version] => *version == "v1",
+                _ => true,
+            };
+            if parts.method != http::Method::GET && known {
+                return Err(ApiError::method_not_allowed());
+            }
         }
-        _ => {}
+        _ => return Ok(Reply::json(404, &paths())),
+    }
+    if path == "/version" {
+        return Ok(Reply::json(200, &version()));
     }
     if path.starts_with("/api") {
         negotiate::acceptable(&parts.headers)?;
+        // Discovery is no object that a table could be made of.
+        let plain = negotiate::accepted(&parts.headers)
+            .into_iter()
+            .any(|media| {
+                let json = matches!(
+                    media.name.as_str(),
+                    "application/json" | "*/*" | "application/*"
+                );
+                let form = media.param("as");
+                json && (form.is_none() || form == Some("APIGroupDiscoveryList"))
+                    || media.name == "application/yaml"
+            });
+        if !plain {
+            return Err(ApiError::not_acceptable());
+        }
     }
     let resources: Vec<Arc<ResourceInfo>> = server.registry().iter().cloned().collect();
-    let steps: Vec<&str> = path.split('/').skip(1).collect();
     match steps.as_slice() {
         ["api"] => Ok(discovery_root(&resources, &parts.headers, Scope::Core)),
         ["apis"] => Ok(discovery_root(&resources, &parts.headers, Scope::Groups)),
@@ -60,6 +83,50 @@ pub(crate) fn answer(server: &Server, parts: &Parts) -> ApiResult<Reply> {
             found(openapi::document(&resources, group, version))
         }
         _ => Err(ApiError::no_such_resource()),
+    }
+}
+
+/// Where something is, apart from objects.
+fn paths() -> Value {
+    json!({"paths": [
+        "/api", "/api/v1", "/apis", "/healthz", "/healthz/etcd", "/healthz/log", "/healthz/ping", "/livez",
+        "/livez/etcd", "/livez/log", "/livez/ping", "/openapi/v2", "/openapi/v3", "/readyz", "/readyz/etcd",
+        "/readyz/informer-sync", "/readyz/log", "/readyz/ping", "/readyz/shutdown", "/version",
+    ]})
+}
+
+/// The health checks: this server answers as long as it is there at all.
+fn health(parts: &Parts) -> Option<Reply> {
+    const CHECKS: [&str; 3] = ["ping", "log", "etcd"];
+    const READY: [&str; 5] = ["ping", "log", "etcd", "informer-sync", "shutdown"];
+    let steps: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
+    let checks = |name: &str| -> &'static [&'static str] {
+        match name {
+            "readyz" => &READY,
+            _ => &CHECKS,
+        }
+    };
+    match steps.as_slice() {
+        [name @ ("healthz" | "livez" | "readyz")] => {
+            let query = Query::parse(parts.uri.query().unwrap_or_default());
+            if query.given("verbose").is_empty() {
+                return Some(Reply::text(200, "ok"));
+            }
+            let excluded = query.given("exclude");
+            let lines =
+                checks(name)
+                    .iter()
+                    .map(|check| match excluded.iter().any(|e| e == check) {
+                        true => format!("[+]{check} excluded: ok\n"),
+                        false => format!("[+]{check} ok\n"),
+                    });
+            let lines: String = lines.collect();
+            Some(Reply::text(200, &format!("{lines}{name} check passed\n")))
+        }
+        [name @ ("healthz" | "livez" | "readyz"), check] if checks(name).contains(check) => {
+            Some(Reply::text(200, "ok"))
+        }
+        _ => None,
     }
 }
 

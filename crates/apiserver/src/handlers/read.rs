@@ -163,7 +163,9 @@ pub(crate) async fn shown(call: &Call, stored: &Arc<Stored>) -> ApiResult<Bytes>
 
 pub(crate) async fn get(call: &Call) -> ApiResult<Reply> {
     revision(call)?;
-    Ok(Reply::bytes(200, shown(call, &find(call)?).await?))
+    let found = find(call)?;
+    is_one(call)?;
+    Ok(Reply::bytes(200, shown(call, &found).await?))
 }
 
 /// The object a call names.
@@ -219,8 +221,14 @@ impl Continue {
 /// The resourceVersion parameter as a number.
 pub(crate) fn revision(call: &Call) -> ApiResult<Option<u64>> {
     let parse = |text: &str| {
-        text.parse().map_err(|_| {
-            ApiError::new(500, "", format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"))
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let why = if digits {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        text.parse().ok().filter(|_| digits).ok_or_else(|| {
+            ApiError::new(500, "", format!("resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": {why}"))
         })
     };
     call.query.get("resourceVersion").map(parse).transpose()
@@ -286,22 +294,42 @@ fn snapshot(call: &Call) -> ApiResult<(Snapshot, Option<Key>)> {
     }
 }
 
-pub(crate) async fn list(call: &Call) -> ApiResult<Reply> {
-    if let Form::Metadata { list: false, .. } = call.form {
-        let what = match call.resource.is_custom() {
-            true => "unstructured.UnstructuredList".to_owned(),
-            false => {
-                let package = call.resource.group.split('.').next().unwrap_or_default();
-                let package = if package.is_empty() { "core" } else { package };
-                format!("{package}.{}", call.resource.list_kind)
-            }
+/// What a kind is called inside of the real server.
+fn go_type(call: &Call, kind: &str) -> String {
+    if call.resource.is_custom() {
+        let list = if kind == call.resource.list_kind {
+            "List"
+        } else {
+            ""
         };
+        return format!("unstructured.Unstructured{list}");
+    }
+    let package = call.resource.group.split('.').next().unwrap_or_default();
+    let package = if package.is_empty() { "core" } else { package };
+    format!("{package}.{kind}")
+}
+
+/// Refuses to show one object as a list of metadata.
+pub(crate) fn is_one(call: &Call) -> ApiResult<()> {
+    if !matches!(call.form, Form::Metadata { list: true, .. }) {
+        return Ok(());
+    }
+    let what = go_type(call, &call.resource.kind);
+    let message = format!(
+        "you requested PartialObjectMetadataList, but the requested object is not a list (*{what})"
+    );
+    Err(ApiError::new(406, "NotAcceptable", message))
+}
+
+pub(crate) async fn list(call: &Call) -> ApiResult<Reply> {
+    let selector = Selector::of(call)?;
+    if let Form::Metadata { list: false, .. } = call.form {
+        let what = go_type(call, &call.resource.list_kind);
         let message = format!(
             "you requested PartialObjectMetadata, but the requested object is a list (*{what})"
         );
         return Err(ApiError::new(406, "NotAcceptable", message));
     }
-    let selector = Selector::of(call)?;
     if let Some(text) = call.query.get("timeoutSeconds")
         && text.parse::<i64>().is_err()
     {
@@ -375,6 +403,12 @@ pub(crate) fn shape(call: &Call, metadata: &Value, page: &[Arc<Stored>]) -> Byte
             resource.api_version(&version.name),
         ),
     };
+    if page.is_empty() && matches!(call.form, Form::Metadata { .. }) {
+        // Go's empty list of no capacity.
+        let list =
+            json!({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": null});
+        return list.to_string().into();
+    }
     let mut out = BytesMut::new();
     out.put_slice(
         format!(

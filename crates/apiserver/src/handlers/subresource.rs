@@ -15,6 +15,7 @@ use crate::conversion;
 use crate::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::meta;
+use crate::openapi;
 use crate::registry::ScalePaths;
 use crate::schema::FieldError;
 use crate::selector::{Labels, Test};
@@ -145,7 +146,7 @@ pub(crate) async fn review(call: &mut Call) -> ApiResult<Reply> {
 
 async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Reply> {
     if verb == "get" {
-        let stored = read::find(call)?;
+        let stored = found_to_scale(call)?;
         return Ok(Reply::json(200, &scale_of(call, &stored, paths).await?));
     }
     let content = negotiate::content_type(&call.headers);
@@ -153,9 +154,24 @@ async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Rep
     let path = paths.spec_replicas.clone();
     let admission = call.admission();
     loop {
-        let stored = read::find(call)?;
+        let stored = found_to_scale(call)?;
         let old = scale_of(call, &stored, paths).await?;
         let mut wanted = next_scale(call, verb, &content, &old)?;
+        if meta::name(&wanted) != key.name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({})",
+                meta::name(&wanted),
+                key.name
+            )));
+        }
+        if let Some(why) = openapi::type_problem("autoscaling", "v1", "Scale", &wanted) {
+            return Err(match verb {
+                "update" => ApiError::bad_request(format!(
+                    "Scale in version \"v1\" cannot be handled as a Scale: {why}"
+                )),
+                _ => ApiError::invalid_patch_text(&wanted.to_string(), &why),
+            });
+        }
         let given = verb == "update" && !meta::resource_version(&wanted).is_empty()
             || meta::resource_version(&wanted) != meta::resource_version(&old);
         let kind = Kind::of("autoscaling", "v1", "Scale");
@@ -205,6 +221,18 @@ async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Rep
             }
         }
     }
+}
+
+/// The object to scale; what is missing of a built-in kind is its scale.
+fn found_to_scale(call: &Call) -> ApiResult<Arc<Stored>> {
+    read::find(call).map_err(|missing| match call.resource.is_custom() {
+        true => missing,
+        false => {
+            let mut scale = (*call.resource).clone();
+            scale.plural = format!("{}/scale", scale.plural);
+            ApiError::not_found(&scale, &call.target.name)
+        }
+    })
 }
 
 /// The Scale that a request makes of the current one.

@@ -40,11 +40,8 @@ pub(crate) async fn watch(call: &mut Call) -> ApiResult<Reply> {
         Some(text) => text.parse().map_err(|_| ApiError::no_number(text))?,
         None => DEFAULT_TIMEOUT,
     };
-    let store = call.server.store.revision();
-    if let Some(revision) = revision
-        && revision > store
-    {
-        return Err(read::too_large(revision, store));
+    if let Some(text) = call.query.get("limit") {
+        text.parse::<i64>().map_err(|_| ApiError::no_number(text))?;
     }
     let up = call.server.fault.up();
     let mut queue = VecDeque::new();

@@ -195,6 +195,12 @@ impl Writer<'_> {
             let key = Key::of(&new);
             match self.commit(&key, Change::Create { value: new }) {
                 Err(CommitError::Exists) if generated && attempt < 8 => attempt += 1,
+                // A name that was only made up is not told.
+                Err(CommitError::NamespaceTerminating) if generated => {
+                    let prefix = meta::get(&object, "generateName").and_then(Value::as_str);
+                    let key = Key::new(namespace, prefix.unwrap_or_default());
+                    return Err(self.refusal(CommitError::NamespaceTerminating, &key, namespace));
+                }
                 Err(error) => return Err(self.refusal(error, &key, namespace)),
                 Ok(object) => {
                     let object = if self.dry_run {
@@ -323,10 +329,12 @@ impl Writer<'_> {
         }
         let released = meta::is_deleting(&new) && releases(&new);
         let value = self.to_storage(new).await?;
+        let last = released.then(|| Stored::new(value.clone(), stored.revision, stored.schema));
         let change = if released {
+            // Watchers see what was stored; who let it go sees what it would have become.
             Change::Delete {
                 expected: stored.revision,
-                value,
+                value: stored.value.clone(),
             }
         } else {
             Change::Update {
@@ -338,7 +346,7 @@ impl Writer<'_> {
             Ok(object) => Ok(Some(Written {
                 // What is gone, or was not stored, is told as it stands.
                 object: if released || self.dry_run {
-                    Stored::at_revision(&object, stored.revision)
+                    Stored::at_revision(last.as_ref().unwrap_or(&object), stored.revision)
                 } else {
                     object
                 },
@@ -367,7 +375,7 @@ impl Writer<'_> {
             return Err(ApiError::modified(self.resource, &key.name));
         }
         let mut errors = Vec::new();
-        for field in ["uid", "deletionTimestamp"] {
+        for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             let sent = meta::get(new, field).filter(|v| !v.is_null() && **v != "");
             if let Some(sent) = sent
                 && Some(sent) != meta::get(old, field)
@@ -422,11 +430,16 @@ impl Writer<'_> {
             return Err(match self.patch {
                 true => {
                     let whole = || object.to_string();
-                    let shown = self.patch_text.clone().unwrap_or_else(whole);
-                    ApiError::invalid_patch_text(&shown, &problem)
+                    match &self.patch_text {
+                        Some(shown) => ApiError::invalid_patch_text(shown, &converted(&problem)),
+                        None => ApiError::invalid_patch_text(&whole(), &problem),
+                    }
                 }
                 false => self.undecodable(&problem),
             });
+        }
+        if version.structural.is_none() {
+            openapi::fill_nulls(&resource.group, &version.name, &resource.kind, object);
         }
         self.one_of_each_owner(object);
         let strict = std::mem::take(&mut self.strict);
@@ -610,4 +623,29 @@ pub(crate) fn same(new: &Value, old: &Value) -> bool {
         o
     };
     timeless(new) == timeless(old)
+}
+
+/// A problem of types in the words of the converter that reads what a strategic patch has made.
+fn converted(problem: &str) -> String {
+    let parts = problem
+        .strip_prefix("json: cannot unmarshal ")
+        .and_then(|rest| rest.split_once(" into Go "))
+        .and_then(|(found, rest)| Some((found, rest.rsplit_once(" of type ")?.1)));
+    let Some((found, wanted)) = parts else {
+        return problem.to_owned();
+    };
+    let found = match found {
+        "array" => "slice",
+        "object" => "map",
+        "number" => "int64",
+        n if n.starts_with("number ") && n.contains('.') => "float64",
+        n if n.starts_with("number ") => "int64",
+        other => other,
+    };
+    match wanted {
+        list if list.starts_with("[]") => format!("cannot restore slice from {found}"),
+        map if map.starts_with("map[") => format!("cannot restore map from {found}"),
+        object if object.contains('.') => format!("cannot restore struct from: {found}"),
+        simple => format!("unrecognized type: {simple}"),
+    }
 }

@@ -42,7 +42,7 @@ impl Definitions {
     }
 
     /// The schema that a node of another schema is or refers to.
-    fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
+    pub fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
         reference(schema)
             .and_then(|r| r.strip_prefix(REFERENCE))
             .and_then(|name| self.schemas.get(name))
@@ -101,6 +101,53 @@ fn walk(all: &Definitions, schema: &Value, value: &Value, path: &str, unknown: &
     }
 }
 
+/// Puts the zero value of their type in the place of nulls among the items of lists and the values of maps, as decoding
+/// into Go's types does.
+pub fn fill_nulls(group: &str, version: &str, kind: &str, object: &mut Value) {
+    let definitions = definitions();
+    let name = definitions.name(group, version, kind);
+    if let Some(schema) = name.and_then(|n| definitions.schemas.get(n)) {
+        fill(definitions, schema, object);
+    }
+}
+
+fn fill(all: &Definitions, schema: &Value, value: &mut Value) {
+    let schema = all.resolve(schema);
+    let each = |known: &Value, sub: &mut Value| {
+        if sub.is_null() {
+            let whole = all.resolve(known);
+            let kind = whole.get("type").and_then(Value::as_str);
+            let bytes = whole.get("format").is_some_and(|f| f == "byte");
+            *sub = match kind {
+                Some("string") if !bytes => json!(""),
+                Some("integer" | "number") => json!(0),
+                Some("boolean") => json!(false),
+                Some("object") if whole.get("properties").is_some() => json!({}),
+                _ => Value::Null,
+            };
+        }
+        fill(all, known, sub);
+    };
+    match value {
+        Value::Object(map) => {
+            for (name, sub) in map {
+                let property = schema.get("properties").and_then(|p| p.get(name));
+                match (property, schema.get("additionalProperties")) {
+                    (Some(known), _) => fill(all, known, sub),
+                    (None, Some(known)) => each(known, sub),
+                    (None, None) => {}
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(known) = schema.get("items") {
+                items.iter_mut().for_each(|item| each(known, item));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// The first field of an object that has another JSON type than its kind says, as a sentence.
 pub fn type_problem(group: &str, version: &str, kind: &str, object: &Value) -> Option<String> {
     let definitions = definitions();
@@ -115,7 +162,7 @@ fn short(name: &str) -> &str {
 }
 
 /// What a schema refers to.
-fn reference(schema: &Value) -> Option<&str> {
+pub(super) fn reference(schema: &Value) -> Option<&str> {
     let found = schema.get("$ref");
     found
         .or_else(|| schema.pointer("/allOf/0/$ref"))
@@ -215,13 +262,30 @@ fn check_type(
     path: &str,
 ) -> Option<String> {
     let referred = schema;
+    if reference(referred).map(short) == Some("IntOrString") {
+        let found = match value {
+            Value::Bool(_) => "bool",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+            _ => return None,
+        };
+        return Some(format!(
+            "json: cannot unmarshal {found} into Go value of type int32"
+        ));
+    }
     let schema = all.resolve(schema);
     let expected = schema.get("type").and_then(Value::as_str).unwrap_or("");
     let (fits, found) = match value {
         // Null stands for absence.
         Value::Null => return None,
         Value::Bool(_) => (expected == "boolean", "bool".to_owned()),
-        Value::Number(n) if expected == "integer" => (!n.is_f64(), format!("number {n}")),
+        Value::Number(n) if expected == "integer" => {
+            let short = schema.get("format").is_some_and(|f| f == "int32");
+            let within = n
+                .as_i64()
+                .is_some_and(|n| !short || i32::try_from(n).is_ok());
+            (within, format!("number {n}"))
+        }
         Value::Number(_) => (expected == "number", "number".to_owned()),
         Value::String(_) => (expected == "string", "string".to_owned()),
         Value::Array(_) => (expected == "array", "array".to_owned()),

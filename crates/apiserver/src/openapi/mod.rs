@@ -2,6 +2,7 @@
 //! clients that ask whether an operation knows `dryRun` and `fieldValidation`, and for finding
 //! fields that a built-in kind does not have.
 
+mod applied;
 mod builtin;
 mod paths;
 mod schemas;
@@ -16,7 +17,8 @@ use serde_json::{Map, Value, json};
 use crate::discovery;
 use crate::registry::{Origin, ResourceInfo};
 
-pub use builtin::{type_problem, unknown_fields};
+pub use applied::applied_problem;
+pub use builtin::{fill_nulls, type_problem, unknown_fields};
 
 /// `GET /openapi/v3`: where the document of each group version is.
 pub fn index(resources: &[Arc<ResourceInfo>]) -> Value {

@@ -1,20 +1,15 @@
 //! The patch types other than server-side apply: JSON merge patch (RFC 7396), JSON patch
 //! (RFC 6902) and the strategic merge patch of the built-in kinds.
 
+mod operations;
 mod strategic;
 
-use json_patch::{PatchErrorKind as JsonPatchErrorKind, PatchOperation};
 use serde_json::Value;
-
-use crate::go_json::{MAX_DEPTH, depth};
 
 pub use strategic::strategic;
 
 /// The largest number of operations that one JSON patch may hold (the limit of kube-apiserver).
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
-
-/// How many bytes of JSON all copies of one patch may add (the limit of kube-apiserver).
-const MAX_COPIED: usize = 3 * 1024 * 1024;
 
 /// Why a patch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +32,8 @@ pub enum PatchErrorKind {
     Unapplicable,
     /// More than [`MAX_JSON_PATCH_OPERATIONS`] operations: 413.
     TooMany,
+    /// Nobody made a rule for this: 500, as kube-apiserver answers.
+    Unforeseen,
 }
 
 impl PatchError {
@@ -53,6 +50,7 @@ impl PatchError {
             PatchErrorKind::Malformed => 400,
             PatchErrorKind::TestFailed | PatchErrorKind::Unapplicable => 422,
             PatchErrorKind::TooMany => 413,
+            PatchErrorKind::Unforeseen => 500,
         }
     }
 }
@@ -120,7 +118,7 @@ fn decode(body: &[u8]) -> Result<Value, String> {
         .map_err(|error| crate::go_json::problem(body).unwrap_or_else(|| error.to_string()))
 }
 
-fn wrong_type(value: &Value, whose: &str, wanted: &str) -> String {
+pub(crate) fn wrong_type(value: &Value, whose: &str, wanted: &str) -> String {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -135,7 +133,7 @@ fn wrong_type(value: &Value, whose: &str, wanted: &str) -> String {
 /// Applies a JSON patch (RFC 6902). On an error the target is left as it was.
 ///
 /// As in kube-apiserver, a `test` for null holds for a member that does not exist: clients use it
-/// to say "only if nobody set this yet".
+/// to say "only if nobody set this yet". The rest of what differs from the RFC is in [`operations`].
 pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
     let malformed = |m: String| PatchError::new(PatchErrorKind::Malformed, m);
     let list = ops.as_array().ok_or_else(|| {
@@ -150,116 +148,34 @@ pub fn json_patch(target: &mut Value, ops: &Value) -> Result<(), PatchError> {
             ),
         ));
     }
-    // An operation that is none fails as one that cannot be done.
-    let operations: Vec<PatchOperation> = serde_json::from_value(ops.clone()).map_err(|e| {
-        PatchError::new(
-            PatchErrorKind::Unapplicable,
-            format!("error decoding patch: {e}"),
-        )
-    })?;
     let mut result = target.clone();
     let mut copied = 0;
-    for operation in operations {
-        if let PatchOperation::Test(test) = &operation
-            && test.value.is_null()
-            && is_absent_member(&result, &test.path.to_string())
-        {
-            continue;
-        }
-        check_growth(&result, &operation, &mut copied)?;
-        json_patch::patch(&mut result, std::slice::from_ref(&operation)).map_err(|e| {
-            match e.kind {
-                JsonPatchErrorKind::TestFailed => PatchError::new(
-                    PatchErrorKind::TestFailed,
-                    format!("testing value {} failed", operation.path()),
-                ),
-                _ => PatchError::new(
-                    PatchErrorKind::Unapplicable,
-                    unapplicable(&result, &operation),
-                ),
-            }
-        })?;
+    for operation in list {
+        operations::apply(&mut result, operation, &mut copied)?;
     }
     *target = result;
     Ok(())
 }
 
-/// Refuses an operation that would make the document deeper than a body can be, or copies that make much of little.
-fn check_growth(
-    document: &Value,
-    operation: &PatchOperation,
-    copied: &mut usize,
-) -> Result<(), PatchError> {
-    let value = match operation {
-        PatchOperation::Add(add) => Some(&add.value),
-        PatchOperation::Replace(replace) => Some(&replace.value),
-        PatchOperation::Move(moved) => document.pointer(moved.from.as_str()),
-        PatchOperation::Copy(copy) => document.pointer(copy.from.as_str()),
-        PatchOperation::Remove(_) | PatchOperation::Test(_) => None,
-    };
-    let Some(value) = value else { return Ok(()) };
-    let refused = |why: String| Err(PatchError::new(PatchErrorKind::Unapplicable, why));
-    if operation.path().count() + depth(value) > MAX_DEPTH {
-        return refused(format!("the result has more than {MAX_DEPTH} levels"));
-    }
-    if let PatchOperation::Copy(_) = operation {
-        *copied += size(value);
-        if *copied > MAX_COPIED {
-            return refused(format!(
-                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MAX_COPIED}"
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of a value as JSON, without what has to be escaped.
-fn size(value: &Value) -> usize {
+/// A value the way Go prints it (`%+v`).
+pub(crate) fn go_text(value: &Value) -> String {
     match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => {
+            let items: Vec<String> = list.iter().map(go_text).collect();
+            format!("[{}]", items.join(" "))
+        }
         Value::Object(map) => {
-            2 + map
+            let mut entries: Vec<String> = map
                 .iter()
-                .map(|(k, v)| k.len() + 4 + size(v))
-                .sum::<usize>()
+                .map(|(k, v)| format!("{k}:{}", go_text(v)))
+                .collect();
+            entries.sort();
+            format!("map[{}]", entries.join(" "))
         }
-        Value::Array(list) => 2 + list.iter().map(|v| 1 + size(v)).sum::<usize>(),
-        Value::String(text) => text.len() + 2,
-        Value::Number(number) => number.to_string().len(),
-        Value::Null | Value::Bool(_) => 4,
+        other => other.to_string(),
     }
-}
-
-/// Why an operation does not fit a document, in the words of the reference implementation where it has some.
-fn unapplicable(document: &Value, operation: &PatchOperation) -> String {
-    let path = operation.path().to_string();
-    let (parent, key) = path.rsplit_once('/').unwrap_or(("", &path));
-    let exists = document.pointer(parent).is_some();
-    match (operation, exists) {
-        (PatchOperation::Add(_), false) => {
-            format!("add operation does not apply: doc is missing path: {path:?}: missing value")
-        }
-        (PatchOperation::Remove(_), false) => {
-            format!("remove operation does not apply: doc is missing path: {path:?}: missing value")
-        }
-        (PatchOperation::Remove(_), true) => format!(
-            "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
-        ),
-        (PatchOperation::Replace(_), false) => {
-            format!("replace operation does not apply: doc is missing path: {path}: missing value")
-        }
-        (PatchOperation::Replace(_), true) => {
-            format!("replace operation does not apply: doc is missing key: {path}: missing value")
-        }
-        _ => format!("the JSON patch cannot be applied at {path:?}"),
-    }
-}
-
-/// Whether the pointer names a member that its existing parent object does not have.
-fn is_absent_member(document: &Value, pointer: &str) -> bool {
-    let Some((parent, _)) = pointer.rsplit_once('/') else {
-        return false;
-    };
-    document.pointer(parent).is_some_and(Value::is_object) && document.pointer(pointer).is_none()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::{PatchError, PatchErrorKind};
+use super::{PatchError, PatchErrorKind, go_text};
 use crate::ssa::{How, builtin_field, builtin_kind};
 
 const DIRECTIVE: &str = "$patch";
@@ -25,6 +25,23 @@ pub fn strategic(target: &mut Value, patch: &Value, kind: &str) -> Result<(), Pa
     };
     *target = Value::Object(merge_objects(original, patch, builtin_kind(kind), true)?);
     Ok(())
+}
+
+fn unforeseen(message: impl Into<String>) -> PatchError {
+    PatchError::new(PatchErrorKind::Unforeseen, message)
+}
+
+/// A directive that there is not, or not here.
+fn unknown_directive(directive: &Value, object: &Object) -> PatchError {
+    let shown = match directive {
+        Value::String(text) => text.clone(),
+        Value::Number(n) if n.is_f64() => format!("%!s(float64={n})"),
+        Value::Number(n) => format!("%!s(int64={n})"),
+        Value::Bool(flag) => format!("%!s(bool={flag})"),
+        other => go_text(other),
+    };
+    let object = go_text(&Value::Object(object.clone()));
+    unforeseen(format!("unknown patch type: {shown} in map: {object}"))
 }
 
 fn malformed(message: impl Into<String>) -> PatchError {
@@ -67,13 +84,30 @@ fn merge_objects(
     owner: &'static str,
     root: bool,
 ) -> Result<Object, PatchError> {
-    match patch.get(DIRECTIVE).map(|d| d.as_str().unwrap_or_default()) {
-        None | Some("merge") => {}
-        Some("replace") => return Ok(without_directives(patch)),
-        Some("delete") => return Ok(Object::new()),
-        Some(other) => return Err(malformed(format!("unknown patch type found: {other}"))),
+    if let Some(directive) = patch.get(DIRECTIVE) {
+        match directive.as_str() {
+            Some("replace") => return Ok(without_directives(patch)),
+            Some("delete") => return Ok(Object::new()),
+            _ => return Err(unknown_directive(directive, patch)),
+        }
     }
     let mut result = original.clone();
+    for (name, value) in patch {
+        let Some(field) = name.strip_prefix(DELETE_FROM) else {
+            continue;
+        };
+        match (value, result.get_mut(field)) {
+            (Value::Array(gone), Some(Value::Array(list))) => {
+                list.retain(|item| !gone.contains(item));
+            }
+            (Value::Array(_), _) => {}
+            // What is no list stands there itself, which its type then refuses.
+            (other, _) => {
+                result.insert(field.to_owned(), other.clone());
+            }
+        }
+    }
+    let original = result.clone();
     if let Some(keys) = patch.get(RETAIN_KEYS) {
         retain_keys(&mut result, patch, keys)?;
     }
@@ -90,9 +124,7 @@ fn merge_objects(
             (Some(Value::Object(old)), Value::Object(new)) => {
                 Value::Object(merge_objects(old, new, of, false)?)
             }
-            (old, Value::Array(new)) => {
-                let empty = Vec::new();
-                let old = old.and_then(Value::as_array).unwrap_or(&empty);
+            (Some(Value::Array(old)), Value::Array(new)) => {
                 let merged = merge_lists(old, new, rule, of)?;
                 // Without an order of its own the patch is the order.
                 let ordered = patch.contains_key(&format!("{SET_ORDER}{name}"));
@@ -114,21 +146,20 @@ fn merge_objects(
         result.insert(name.clone(), merged);
     }
     for (name, value) in patch {
-        if let Some(field) = name.strip_prefix(DELETE_FROM) {
-            let gone = value
-                .as_array()
-                .ok_or_else(|| malformed(format!("{name} must be a list")))?;
-            if let Some(Value::Array(list)) = result.get_mut(field) {
-                list.retain(|item| !gone.contains(item));
-            }
-        }
-    }
-    for (name, value) in patch {
         if let Some(field) = name.strip_prefix(SET_ORDER) {
-            let order = value
-                .as_array()
-                .ok_or_else(|| malformed(format!("{name} must be a list")))?;
+            let order = value.as_array().ok_or_else(|| {
+                let found = match value {
+                    Value::Object(_) => "map",
+                    Value::Bool(_) => "bool",
+                    Value::Number(_) => "int64",
+                    _ => "string",
+                };
+                unforeseen(format!(
+                    "expected a []interface {{}}, but received a {found}"
+                ))
+            })?;
             let (rule, _) = field_rule(owner, field, root);
+            in_this_order(name, patch.get(field), order, rule)?;
             let before = original.get(field).and_then(Value::as_array);
             if let Some(Value::Array(list)) = result.get_mut(field) {
                 *list = reorder(
@@ -143,17 +174,47 @@ fn merge_objects(
     Ok(result)
 }
 
+/// Whether the items of a patch stand in the order that it asks for itself.
+fn in_this_order(
+    name: &str,
+    patch: Option<&Value>,
+    order: &[Value],
+    rule: ListRule,
+) -> Result<(), PatchError> {
+    if let ListRule::Keyed(key) = rule {
+        for item in order.iter().filter_map(Value::as_object) {
+            key_of(item, key)?;
+        }
+    }
+    let Some(Value::Array(items)) = patch else {
+        return Ok(());
+    };
+    let mut rest = order.iter();
+    let stands = items
+        .iter()
+        .filter(|item| item.get(DIRECTIVE).is_none())
+        .all(|item| rest.any(|wanted| same_item(wanted, item, rule)));
+    if stands {
+        return Ok(());
+    }
+    let text = |items: &[Value]| go_text(&Value::Array(items.to_vec()));
+    let field = name.trim_end_matches(|c| c != '/').trim_end_matches('/');
+    Err(unforeseen(format!(
+        "The order in patch list:\n{}\n doesn't match {field} list:\n{}\n",
+        text(items),
+        text(order)
+    )))
+}
+
 /// Drops what the patch's `$retainKeys` does not list; the patch may set only what is listed.
 fn retain_keys(result: &mut Object, patch: &Object, keys: &Value) -> Result<(), PatchError> {
-    let keys: Option<BTreeSet<&str>> = keys
+    let keys = keys
         .as_array()
-        .and_then(|l| l.iter().map(Value::as_str).collect());
-    let keys = keys.ok_or_else(|| malformed("$retainKeys must be a list of strings"))?;
+        .ok_or_else(|| malformed("invalid patch format of retainKeys"))?;
+    let keys: BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
     for (name, value) in patch {
         if !name.starts_with('$') && !value.is_null() && !keys.contains(name.as_str()) {
-            return Err(malformed(format!(
-                "the patch sets {name:?}, which its $retainKeys does not list"
-            )));
+            return Err(malformed("invalid patch format of retainKeys"));
         }
     }
     result.retain(|name, _| keys.contains(name.as_str()));
@@ -191,15 +252,17 @@ fn merge_lists(
     let mut replace = false;
     for item in new {
         let object = item.as_object().ok_or_else(|| {
-            malformed(format!(
-                "items of a list with merge key {key} must be objects"
+            let both = [old, new].map(|list| Value::Array(list.to_vec()));
+            unforeseen(format!(
+                "list element types are not identical: {}",
+                go_text(&Value::Array(both.into()))
             ))
         })?;
-        match object
-            .get(DIRECTIVE)
-            .map(|d| d.as_str().unwrap_or_default())
-        {
-            None => plain.push(object),
+        let Some(directive) = object.get(DIRECTIVE) else {
+            plain.push(object);
+            continue;
+        };
+        match directive.as_str() {
             // The item only marks the list, whatever else it says.
             Some("replace") => replace = true,
             Some("delete") => {
@@ -207,11 +270,11 @@ fn merge_lists(
                 result.retain(|old| !old.get(key).is_some_and(|k| same_key(k, wanted)));
             }
             Some("merge") => {
-                return Err(malformed(
+                return Err(unforeseen(
                     "merging lists cannot yet be specified in the patch",
                 ));
             }
-            Some(other) => return Err(malformed(format!("unknown patch type found: {other}"))),
+            _ => return Err(unknown_directive(directive, object)),
         }
     }
     if replace {
@@ -240,9 +303,9 @@ fn merge_lists(
 
 fn key_of<'a>(item: &'a Object, key: &str) -> Result<&'a Value, PatchError> {
     item.get(key).ok_or_else(|| {
-        malformed(format!(
+        unforeseen(format!(
             "map: {} does not contain declared merge key: {key}",
-            Value::Object(item.clone())
+            go_text(&Value::Object(item.clone()))
         ))
     })
 }
@@ -253,16 +316,20 @@ fn same_key(a: &Value, b: &Value) -> bool {
     a == b || text(a) == text(b)
 }
 
-/// Puts the items that `order` lists into its order. An item that is not listed stays before the
-/// first listed one that it stood before.
-fn reorder(merged: Vec<Value>, before: &[Value], order: &[Value], rule: ListRule) -> Vec<Value> {
-    let same = |a: &Value, b: &Value| match rule {
+fn same_item(a: &Value, b: &Value, rule: ListRule) -> bool {
+    match rule {
         ListRule::Keyed(key) => {
             matches!((a.get(key), b.get(key)), (Some(a), Some(b)) if same_key(a, b))
         }
         _ => a == b,
-    };
-    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
+    }
+}
+
+/// Puts the items that `order` lists into its order. An item that is not listed stays before the
+/// first listed one that it stood before.
+fn reorder(merged: Vec<Value>, before: &[Value], order: &[Value], rule: ListRule) -> Vec<Value> {
+    let place =
+        |list: &[Value], item: &Value| list.iter().position(|other| same_item(other, item, rule));
     let (mut listed, others): (Vec<Value>, Vec<Value>) = merged
         .into_iter()
         .partition(|item| place(order, item).is_some());
@@ -489,22 +556,29 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused_and_changes_nothing() {
-        for patch in [
-            json!([]),
-            json!({"spec": {"containers": [{"image": "x"}]}}),
-            json!({"spec": {"containers": ["x"]}}),
-            json!({"spec": {"containers": [{"$patch": "delete"}]}}),
-            json!({"spec": {"containers": [{"name": "a", "$patch": "merge"}]}}),
-            json!({"spec": {"$patch": "explode"}}),
-            json!({"spec": {"$retainKeys": ["a"], "b": 1}}),
-            json!({"spec": {"$setElementOrder/containers": "x"}}),
-            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}}),
+        for (code, patch) in [
+            (400, json!([])),
+            (500, json!({"spec": {"containers": [{"image": "x"}]}})),
+            (500, json!({"spec": {"containers": ["x"]}})),
+            (500, json!({"spec": {"containers": [{"$patch": "delete"}]}})),
+            (
+                500,
+                json!({"spec": {"containers": [{"name": "a", "$patch": "merge"}]}}),
+            ),
+            (500, json!({"spec": {"$patch": "explode"}})),
+            (400, json!({"spec": {"$retainKeys": ["a"], "b": 1}})),
+            (400, json!({"spec": {"$retainKeys": "a"}})),
+            (500, json!({"spec": {"$setElementOrder/containers": "x"}})),
+            (
+                500,
+                json!({"spec": {"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a"}]}}),
+            ),
         ] {
             let before =
                 json!({"metadata": {"finalizers": ["f"]}, "spec": {"containers": [{"name": "a"}]}});
             let mut object = before.clone();
             let error = strategic(&mut object, &patch, "Pod").unwrap_err();
-            assert_eq!((error.code(), &object), (400, &before), "{patch}");
+            assert_eq!((error.code(), &object), (code, &before), "{patch}");
         }
     }
 

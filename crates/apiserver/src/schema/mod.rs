@@ -67,7 +67,7 @@ impl Structural {
         let structural = errors.is_empty();
         openapi::check(path, schema, &mut errors);
         if structural && errors.is_empty() {
-            cel::check_rules(path, schema, None, &mut errors);
+            cel::check_rules(path, schema, &mut errors);
         }
         if errors.is_empty() {
             Ok(Self { root })

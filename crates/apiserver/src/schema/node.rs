@@ -81,11 +81,21 @@ impl Node {
     /// Reads a schema that [`super::structural::check`] has accepted; what that check would have
     /// refused is ignored here.
     pub fn read(schema: &Value) -> Self {
+        Self::level(schema, true)
+    }
+
+    fn below(schema: &Value) -> Self {
+        let embedded = schema.get("x-kubernetes-embedded-resource");
+        Self::level(schema, embedded == Some(&Value::Bool(true)))
+    }
+
+    /// `resource`: whether these are objects of their own.
+    fn level(schema: &Value, resource: bool) -> Self {
         let flag = |name: &str| schema.get(name).and_then(Value::as_bool) == Some(true);
         let text = |name: &str| schema.get(name).and_then(Value::as_str);
         let additional = match schema.get("additionalProperties") {
             Some(Value::Bool(true)) => Additional::Any,
-            Some(sub @ Value::Object(_)) => Additional::Schema(Box::new(Node::read(sub))),
+            Some(sub @ Value::Object(_)) => Additional::Schema(Box::new(Node::below(sub))),
             _ => Additional::None,
         };
         let list_type = match text("x-kubernetes-list-type") {
@@ -98,20 +108,20 @@ impl Node {
             nullable: flag("nullable"),
             default: schema.get("default").filter(|d| !d.is_null()).cloned(),
             properties: object(schema.get("properties"))
-                .map(|(name, sub)| (name.clone(), Node::read(sub)))
+                .map(|(name, sub)| (name.clone(), Node::below(sub)))
                 .collect(),
             additional,
             items: schema
                 .get("items")
                 .filter(|i| i.is_object())
-                .map(|i| Box::new(Node::read(i))),
+                .map(|i| Box::new(Node::below(i))),
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
             embedded: flag("x-kubernetes-embedded-resource"),
             int_or_string: flag("x-kubernetes-int-or-string"),
             list_type,
             list_map_keys: strings(schema.get("x-kubernetes-list-map-keys")),
             values: Values::read(schema),
-            rules: super::cel::Rules::read(schema),
+            rules: super::cel::Rules::read(schema, resource),
         }
     }
 
@@ -131,7 +141,7 @@ impl Values {
         let count = |name: &str| schema.get(name).and_then(Value::as_u64);
         let number = |name: &str| schema.get(name).and_then(Value::as_number).cloned();
         let flag = |name: &str| schema.get(name).and_then(Value::as_bool) == Some(true);
-        let nested = |name: &str| list(schema.get(name)).map(Node::read).collect::<Vec<_>>();
+        let nested = |name: &str| list(schema.get(name)).map(Node::below).collect::<Vec<_>>();
         Self {
             format: text("format").unwrap_or_default().to_string(),
             minimum: number("minimum"),
@@ -159,7 +169,7 @@ impl Values {
             not: schema
                 .get("not")
                 .filter(|n| n.is_object())
-                .map(|n| Box::new(Node::read(n))),
+                .map(|n| Box::new(Node::below(n))),
         }
     }
 }

@@ -410,7 +410,7 @@ fn broken_rules_are_refused() {
         refused(&rule("{message: x}")),
         ["s.x-kubernetes-validations[0].rule: Required value: rule is not specified"]
     );
-    let below_a_list = "{type: object, properties: {a: {type: array, items: {type: string, x-kubernetes-validations: [{rule: 'self == oldSelf'}]}}}}";
+    let below_a_list = "{type: object, properties: {a: {type: array, maxItems: 9, items: {type: string, maxLength: 9, x-kubernetes-validations: [{rule: 'self == oldSelf'}]}}}}";
     assert_eq!(
         refused(below_a_list),
         [
@@ -557,7 +557,7 @@ fn cel_rules_are_evaluated_with_their_messages() {
     assert_eq!(failed.len(), 1);
     assert!(
         failed[0].starts_with(
-            r#"spec: Invalid value: "object": No such key: max evaluating rule: min must"#
+            r#"spec: Invalid value: "object": no such key: max evaluating rule: min must"#
         ),
         "{failed:?}"
     );
@@ -584,4 +584,183 @@ fn several_errors_make_one_sentence() {
 fn schemas_can_be_shared_between_tasks() {
     fn shared<T: Send + Sync>() {}
     shared::<Structural>();
+}
+
+/// What is said of one rule on an object with these fields.
+fn told(rule: &str) -> Vec<String> {
+    let text = format!(
+        r#"{{type: object, x-kubernetes-validations: [{rule}], properties: {{
+            size: {{type: integer}}, ratio: {{type: number}}, name: {{type: string, maxLength: 20}}, snake_case: {{type: string}},
+            since: {{type: string, format: date-time}}, port: {{x-kubernetes-int-or-string: true}},
+            free: {{type: object, x-kubernetes-preserve-unknown-fields: true}},
+            labels: {{type: object, maxProperties: 5, additionalProperties: {{type: string, maxLength: 9}}}},
+            list: {{type: array, maxItems: 10, items: {{type: object, properties: {{name: {{type: string, maxLength: 9}}, n: {{type: integer}}}}}}}},
+            open: {{type: array, items: {{type: string}}}}}}}}"#
+    );
+    let parsed = Structural::parse_at("s", &yaml(&text));
+    let errors = parsed.err().unwrap_or_default();
+    errors.iter().map(|e| e.message()).collect()
+}
+
+#[test]
+fn rules_are_checked_against_the_types_of_the_schema() {
+    let wrong = [
+        ("self.sise > 0", "undefined field 'sise'"),
+        ("self.free.x == 1", "undefined field 'x'"),
+        (
+            "self.size > 'a'",
+            "found no matching overload for '_>_' applied to '(int, string)'",
+        ),
+        (
+            "self.size + 1.0 > 2.0",
+            "found no matching overload for '_+_' applied to '(int, double)'",
+        ),
+        (
+            "self.name == null",
+            "found no matching overload for '_==_' applied to '(string, null)'",
+        ),
+        (
+            "self.name.startsWith(1)",
+            "found no matching overload for 'startsWith' applied to 'string.(int)'",
+        ),
+        (
+            "object.size > 0",
+            "undeclared reference to 'object' (in container '')",
+        ),
+        (
+            "self.name.shout() == 'A'",
+            "undeclared reference to 'shout' (in container '')",
+        ),
+        (
+            "self.size.all(x, x > 0)",
+            "expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)",
+        ),
+        ("self.list.all(x, x.nane != '')", "undefined field 'nane'"),
+        (
+            "self.size.big",
+            "type 'int' does not support field selection",
+        ),
+        (
+            "self.size in ['a']",
+            "found no matching overload for '@in' applied to '(int, list(string))'",
+        ),
+        (
+            "[1, 'a'].size() == 2",
+            "expected type 'int' but found 'string'",
+        ),
+    ];
+    for (rule, what) in wrong {
+        let errors = told(&format!("{{rule: {rule:?}}}"));
+        assert_eq!(errors.len(), 1, "{rule}: {errors:?}");
+        assert!(
+            errors[0].contains("].rule: Invalid value")
+                && errors[0].contains("compilation failed: ERROR: <input>:1:"),
+            "{errors:?}"
+        );
+        assert!(errors[0].contains(what), "{rule}: {}", errors[0]);
+    }
+    assert!(
+        told("{rule: 'self.sise > 0'}")[0]
+            .ends_with("ERROR: <input>:1:5: undefined field 'sise'\n | self.sise > 0\n | ....^"),
+        "the place is shown"
+    );
+    for rule in [
+        "self.size > 0 && self.ratio < 0.5 && self.size < self.ratio",
+        "self.name.size() > 2 || self.name.matches('^a+$')",
+        "self.snake_case != ''",
+        "self.since > timestamp('2020-01-01T00:00:00Z')",
+        "self.port == 5 || self.port == 'http'",
+        "has(self.labels) && self.labels.all(k, self.labels[k].size() > 0)",
+        "'a' in self.labels || self.labels['a'] == 'b'",
+        "self.list.map(x, x.n).sum() < 9 && self.list.filter(x, x.n > 1).size() > 0",
+        "self.list.exists_one(x, x.name == 'a') ? self.size == 1 : true",
+        "self.list.map(x, x.name).isSorted() && self.list[0].n == 1",
+        "quantity(self.name).isLessThan(quantity('1Gi')) && isIP(self.name)",
+        "self.metadata.name.startsWith('a') && self.kind == 'X'",
+        "oldSelf.size <= self.size && type(self.size) == int",
+        "dyn(self.size) == 'a' || {'a': 1}['a'] == 1",
+        "self.?name.orValue('') != 'a' && optional.of(self.size).hasValue()",
+        "sets.contains(self.list.map(x, x.name), ['a']) && duration('1h') > duration('1m')",
+        "url('https://a').getHost() == 'a' && 'a-b'.split('-').size() == 2",
+    ] {
+        assert_eq!(
+            told(&format!("{{rule: {rule:?}}}")),
+            Vec::<String>::new(),
+            "{rule}"
+        );
+    }
+    let not_bool = told("{rule: 'self.size + 1'}");
+    assert!(
+        not_bool[0].ends_with("cel expression must evaluate to a bool"),
+        "{not_bool:?}"
+    );
+    let message = told("{rule: 'self.size > 0', messageExpression: 'self.size'}");
+    assert!(
+        message[0].contains("].messageExpression: Invalid value")
+            && message[0].ends_with("messageExpression must evaluate to a string"),
+        "{message:?}"
+    );
+    let message = told("{rule: 'self.size > 0', messageExpression: 'self.x'}");
+    assert!(
+        message[0].contains(
+            "messageExpression compilation failed: ERROR: <input>:1:5: undefined field 'x'"
+        ),
+        "{message:?}"
+    );
+}
+
+#[test]
+fn rules_that_may_cost_too_much_are_refused() {
+    let dear =
+        told("{rule: \"self.open.all(x, self.open.all(y, x != y || x.contains('abcdefghij')))\"}");
+    assert!(
+        dear[0].contains("Forbidden: estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule"),
+        "{dear:?}"
+    );
+    assert_eq!(
+        told("{rule: 'self.list.all(x, self.list.all(y, x.n <= y.n || x.name == y.name))'}"),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn a_rule_that_takes_too_long_is_given_up() {
+    let rules = schema(
+        "{type: object, x-kubernetes-validations: [{rule: 'self.list.all(x, self.list.all(y, x + y >= 0))', message: all}],
+          properties: {list: {type: array, maxItems: 1100, items: {type: integer}}}}",
+    );
+    let of = |n: usize| json!({"list": vec![1; n]});
+    assert_eq!(messages(&rules, &of(50), None), Vec::<String>::new());
+    let told = messages(&rules, &of(1000), None);
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].contains("'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost exceeds limit for rule: all"),
+        "{told:?}"
+    );
+    // What ends early costs no more than it did.
+    let mut early = of(1000);
+    early["list"][0] = json!(-5);
+    let told = messages(&rules, &early, None);
+    assert!(told[0].ends_with(": all"), "{told:?}");
+}
+
+#[test]
+fn rules_see_values_as_the_schema_types_them() {
+    let rules = schema(
+        "{type: object, properties: {
+            snake_case: {type: string}, 'a.b': {type: string}, a__b: {type: integer}, namespace: {type: string},
+            ratio: {type: number}, since: {type: string, format: date-time}, day: {type: string, format: date},
+            long: {type: string, format: duration}, raw: {type: string, format: byte}, labels: {type: object, additionalProperties: {type: string}}},
+          x-kubernetes-validations: [
+            {rule: \"self.snake_case == 's' && self.a__dot__b == 'd' && self.a__underscores__b == 1 && self.__namespace__ == 'n'\", message: names},
+            {rule: 'self.ratio / 2.0 == 1.5', message: numbers},
+            {rule: \"self.since.getFullYear() == 2020 && self.day < self.since && self.long == duration('90m')\", message: times},
+            {rule: 'self.raw.size() == 3', message: bytes},
+            {rule: \"self.labels['a.b'] == 'x' && !has(self.nothing)\", message: keys}]}"
+            .replace("&& !has(self.nothing)", "")
+            .as_str(),
+    );
+    let object = json!({"snake_case": "s", "a.b": "d", "a__b": 1, "namespace": "n", "ratio": 3, "since": "2020-02-02T00:00:00Z",
+        "day": "2020-02-01", "long": "1h30m", "raw": "YWJj", "labels": {"a.b": "x"}});
+    assert_eq!(messages(&rules, &object, None), Vec::<String>::new());
 }

@@ -17,6 +17,7 @@ mod tests;
 
 use std::fmt;
 
+use crate::patch;
 use serde_json::{Map, Value, json};
 
 pub(crate) use builtin::{How, lookup as builtin_field};
@@ -571,34 +572,59 @@ pub fn type_problem(schema: &Value, object: &Value) -> Option<String> {
 }
 
 fn wrong_type(schema: &Value, value: &Value, path: &str) -> Option<String> {
-    const GOT: &str = "got *value.valueUnstructured";
     let kind = schema.get("type").and_then(Value::as_str)?;
     if value.is_null() {
         return None;
     }
-    match kind {
-        "integer" | "number" if !value.is_number() => {
-            Some(format!("{path}: expected numeric (int or float), {GOT}"))
+    match (kind, value) {
+        ("array", Value::Array(items)) => {
+            let schema = schema.get("items")?;
+            let mut each = items.iter().enumerate();
+            each.find_map(|(i, item)| wrong_type(schema, item, &format!("{path}[{i}]")))
         }
-        "string" if !value.is_string() => Some(format!("{path}: expected string, {GOT}")),
-        "boolean" if !value.is_boolean() => Some(format!("{path}: expected boolean, {GOT}")),
-        "array" => match value {
-            Value::Array(items) => {
-                let schema = schema.get("items")?;
-                let mut each = items.iter().enumerate();
-                each.find_map(|(i, item)| wrong_type(schema, item, &format!("{path}[{i}]")))
-            }
-            other => Some(format!("{path}: expected list, got &{{{other}}}")),
-        },
-        "object" => match value {
-            Value::Object(map) => map.iter().find_map(|(name, value)| {
-                let known = schema.get("properties").and_then(|p| p.get(name));
-                let schema = known.or_else(|| schema.get("additionalProperties"))?;
-                wrong_type(schema, value, &format!("{path}.{name}"))
-            }),
-            other => Some(format!("{path}: expected map, got &{{{other}}}")),
-        },
-        _ => None,
+        ("object", Value::Object(map)) => map.iter().find_map(|(name, value)| {
+            let known = schema.get("properties").and_then(|p| p.get(name));
+            let schema = known.or_else(|| schema.get("additionalProperties"))?;
+            wrong_type(schema, value, &format!("{path}.{name}"))
+        }),
+        _ => expected(kind, value).map(|why| format!("{path}: {why}")),
+    }
+}
+
+/// Why a value cannot be of a type of OpenAPI; values are printed as Go prints them.
+pub(crate) fn expected(kind: &str, value: &Value) -> Option<String> {
+    let shown = || patch::go_text(value);
+    Some(match kind {
+        "integer" | "number" if !value.is_number() => {
+            "expected numeric (int or float), got *value.valueUnstructured".into()
+        }
+        "string" if !value.is_string() => {
+            format!(
+                "expected string, got &value.valueUnstructured{{Value:{}}}",
+                go_code(value)
+            )
+        }
+        "boolean" if !value.is_boolean() => format!("expected boolean, got &{{{}}}", shown()),
+        "array" if !value.is_array() => format!("expected list, got &{{{}}}", shown()),
+        "object" if !value.is_object() => format!("expected map, got &{{{}}}", shown()),
+        _ => return None,
+    })
+}
+
+/// A value as Go code.
+fn go_code(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".into(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_code).collect();
+            format!("[]interface {{}}{{{}}}", items.join(", "))
+        }
+        Value::Object(map) => {
+            let entries = map.iter().map(|(k, v)| format!("{k:?}:{}", go_code(v)));
+            let entries: Vec<String> = entries.collect();
+            format!("map[string]interface {{}}{{{}}}", entries.join(", "))
+        }
+        other => other.to_string(),
     }
 }
 

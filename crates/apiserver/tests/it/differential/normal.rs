@@ -45,6 +45,13 @@ static RANDOM: LazyLock<Regex> = LazyLock::new(|| {
 static REVISION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)(resource ?version[^0-9]{0,40})(\d+)").unwrap());
 
+/// Of messages that say the same what one of both versions adds: the object that cannot be typed, and the file that a
+/// registry of kinds was made in.
+static ADDED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#" \([^)]*, Kind=[^)]*\)|(?: in scheme \\?"k8s\.io/[^"]*scheme\.go:\d+\\?")"#)
+        .unwrap()
+});
+
 /// An object inside a message, `Invalid value: "{…}"`, with its keys in order: Go prints them in the order of its types.
 fn sorted(text: &str) -> String {
     static OBJECT: LazyLock<Regex> =
@@ -161,6 +168,7 @@ impl Seen {
                 text = text.replace(name, &format!("{prefix}<random>"));
             }
         }
+        let text = ADDED.replace_all(&text, "");
         let text = TIME.replace_all(&text, "<time>");
         let text = RANDOM.replace_all(&text, "<random>");
         if key == "resourceVersion" {

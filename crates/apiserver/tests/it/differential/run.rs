@@ -84,8 +84,13 @@ impl Target {
             builder = builder.header("accept", accepted(accept));
         }
         let body = match (&step.body, &step.text) {
+            (Some(Value::Array(items)), _) => {
+                let items: Vec<Value> = items.iter().map(|v| known.fill_value(v)).collect();
+                let items = vec![items; step.repeat].concat();
+                Some(json!(items).to_string())
+            }
             (Some(value), _) => Some(known.fill_value(value).to_string()),
-            (None, Some(text)) => Some(known.fill(text)),
+            (None, Some(text)) => Some(known.fill(text).repeat(step.repeat)),
             (None, None) => None,
         };
         if body.is_some() || step.media.is_some() {
@@ -95,7 +100,11 @@ impl Target {
             }
         }
         let body = Body::from(body.unwrap_or_default().into_bytes());
-        let response = self.client.send(builder.body(body).unwrap()).await.unwrap();
+        let response = self.client.send(builder.body(body).unwrap()).await;
+        let Ok(response) = response else {
+            // A server that stumbles over a request does not answer.
+            return (Watch::refused(), Body::empty());
+        };
         let (parts, body) = response.into_parts();
         let texts = |name: &str| {
             let values = parts.headers.get_all(name).iter();
@@ -158,10 +167,10 @@ pub async fn script(target: &Target, script: &Script) -> Vec<(String, Answer)> {
     let mut answers = Vec::new();
     for (name, step) in script.named() {
         let answer = if let Some(watch) = &step.events {
-            let watch = watches
-                .get_mut(watch)
-                .unwrap_or_else(|| panic!("{name}: no watch {watch}"));
-            watch.events(step.count).await
+            match watches.get_mut(watch) {
+                Some(watch) => watch.events(step.count).await,
+                None => Watch::refused(),
+            }
         } else if let Some(id) = &step.watch {
             let (mut answer, body) = target.open(step, &known).await;
             let mut watch = Watch {
@@ -215,12 +224,23 @@ fn find<'a>(value: &'a Value, at: &str) -> Option<&'a Value> {
 }
 
 impl Watch {
+    /// What a watch tells that was not opened.
+    fn refused() -> Answer {
+        Answer {
+            code: 0,
+            media: "application/json".into(),
+            warnings: Vec::new(),
+            body: Value::Null,
+        }
+    }
+
     /// The next event, or `None` at the end.
     async fn line(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
-                return Some(serde_json::from_slice(&line).unwrap());
+                let text = || json!(String::from_utf8_lossy(&line));
+                return Some(serde_json::from_slice(&line).unwrap_or_else(|_| text()));
             }
             match self.body.frame().await {
                 Some(Ok(frame)) => {

@@ -41,6 +41,9 @@ pub struct Step {
     pub body: Option<Value>,
     /// A body that is no valid JSON.
     pub text: Option<String>,
+    /// How often the text, or the items of the list that is the body, are sent.
+    #[serde(default = "once")]
+    pub repeat: usize,
     /// User to impersonate.
     #[serde(rename = "as")]
     pub user: Option<String>,
@@ -58,6 +61,10 @@ pub struct Step {
     pub events: Option<String>,
     /// How many events to wait for; without it all until the watch ends.
     pub count: Option<usize>,
+}
+
+fn once() -> usize {
+    1
 }
 
 #[derive(Clone, Deserialize)]
