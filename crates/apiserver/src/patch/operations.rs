@@ -131,9 +131,13 @@ fn holder<'d>(
     let missing = || {
         unapplicable(match op {
             "add" | "remove" => {
-                format!("{op} operation does not apply: doc is missing path: {path:?}: missing value")
+                format!(
+                    "{op} operation does not apply: doc is missing path: {path:?}: missing value"
+                )
             }
-            _ => format!("{op} operation does not apply: doc is missing path: {path}: missing value"),
+            _ => {
+                format!("{op} operation does not apply: doc is missing path: {path}: missing value")
+            }
         })
     };
     let (parts, key) = steps(path).ok_or_else(missing)?;
