@@ -35,9 +35,9 @@ pub fn judge(asked: &Asked<ProtectionZone>, facts: &Facts) -> Verdict {
         return Verdict::default();
     }
     match &asked.change {
-        Change::Create { new } => Verdict::of(create(new, facts), creation_warnings(new)),
+        Change::Create { new } => Verdict::of(create(new, facts), warnings(&[], new)),
         Change::Update { old, new } => {
-            let mut warnings = Vec::new();
+            let mut warnings = warnings(&old.spec.clusters, new);
             if old.spec.default_policy != new.spec.default_policy {
                 warnings.push(
                     "spec.defaultPolicy has no effect once the default DRBDReplicationPolicy exists: change that one".into(),
@@ -103,15 +103,19 @@ fn gates(old: Option<&ProtectionZone>, new: &ProtectionZone) -> Result<(), Stop>
     }
 }
 
-fn creation_warnings(new: &ProtectionZone) -> Vec<String> {
+/// What is stored and not relied on, as far as this change brought it.
+fn warnings(old: &[ZoneCluster], new: &ProtectionZone) -> Vec<String> {
     let mut warnings = Vec::new();
     for (i, cluster) in new.spec.clusters.iter().enumerate() {
-        if cluster.distribution_name == Distribution::RhelCoreOs10 {
+        let before = old.get(i);
+        let ten = cluster.distribution_name == Distribution::RhelCoreOs10;
+        if ten && before.is_none_or(|b| b.distribution_name != cluster.distribution_name) {
             warnings.push(format!(
                 "spec.clusters[{i}].distributionName: nodes with RHEL-CoreOS-10 are not validated; do not rely on them"
             ));
         }
-        if cluster.replication_network.is_some() {
+        let network = cluster.replication_network.is_some();
+        if network && before.is_none_or(|b| b.replication_network != cluster.replication_network) {
             warnings.push(format!(
                 "spec.clusters[{i}].replicationNetwork has no effect: nodes replicate over their InternalIP"
             ));

@@ -157,6 +157,11 @@ fn a_request_is_accepted_when_it_can_be_carried_out() {
             Some("VirtualMachine shop/db01 is already protected by ProtectionRequest first"),
         ),
         Case(
+            "PR-5 the other was refused and holds disks",
+            judge(&plain(), &beside(same_vm("first", "Failed"))),
+            Some("VirtualMachine shop/db01 is already protected by ProtectionRequest first"),
+        ),
+        Case(
             "PR-5 the other was refused",
             judge(
                 &plain(),

@@ -43,6 +43,9 @@ fn a_zone_has_a_namespace_and_keeps_its_clusters() {
     let ten = |z: &mut ProtectionZone| {
         z.spec.clusters[0].distribution_name = parsed(json!("RHEL-CoreOS-10"));
     };
+    let mut old_fashioned = zone();
+    network(&mut old_fashioned);
+    ten(&mut old_fashioned);
     let widened = Some("spec.ports can only be widened: it must hold 7000 to 8000");
     let fixed = Some("spec.clusters: names and order of clusters are immutable");
     let teleport = Some(
@@ -126,6 +129,11 @@ fn a_zone_has_a_namespace_and_keeps_its_clusters() {
             widened,
         ),
         Case("an unknown gate comes", judge(&edit(gate), &free), teleport),
+        Case(
+            "a network and RHEL CoreOS 10 stood there",
+            judge(&update(&old_fashioned, |z| z.spec.paused = true), &busy),
+            None,
+        ),
         Case(
             "an unknown gate stood there",
             judge(&update(&gated, |z| z.spec.paused = true), &free),
