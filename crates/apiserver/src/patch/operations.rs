@@ -290,7 +290,7 @@ mod tests {
         ];
         for (operation, expected) in cases {
             let mut result = document.clone();
-            let done = apply(&mut result, &operation);
+            let done = apply(&mut result, &operation, &mut 0);
             assert_eq!(
                 done.is_ok().then(|| result["a"].clone()),
                 expected,
