@@ -83,12 +83,19 @@ async fn a_client_comes_from_the_secret_of_the_day() {
     for user in ["first", "second"] {
         store(&process, &kubeconfig(&server.issue_token(user, &[]))).await;
         let mark = server.request_log().mark();
-        let client = clusters.client(&east()).await.unwrap();
-        Api::<ConfigMap>::default_namespaced(client)
-            .list(&ListParams::default())
-            .await
-            .unwrap();
+        let reads = hub.request_log().mark();
+        // A burst of reconciles reads it once.
+        for _ in 0..3 {
+            let client = clusters.client(&east()).await.unwrap();
+            Api::<ConfigMap>::default_namespaced(client)
+                .list(&ListParams::default())
+                .await
+                .unwrap();
+        }
         assert_eq!(server.request_log().since(mark)[0].user, user);
+        assert_eq!(hub.request_log().since(reads).len(), 1);
+        // One that is stored anew is used ten seconds later at the latest.
+        tokio::time::sleep(Duration::from_secs(10)).await;
     }
 }
 
