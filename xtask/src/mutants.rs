@@ -39,7 +39,14 @@ pub fn survivors() -> anyhow::Result<Vec<String>> {
         git(&tree, &["apply", "--unsafe-paths", "-p1"], Some(&patch))
             .with_context(|| format!("{name} does not apply any more; make it anew"))?;
         let built = cargo(&tree, &target)
-            .args(["build", "--profile", PROFILE, "--locked", "-p", "farshore-sim"])
+            .args([
+                "build",
+                "--profile",
+                PROFILE,
+                "--locked",
+                "-p",
+                "farshore-sim",
+            ])
             .status()?;
         if !built.success() {
             bail!("with {name} the tree does not build; make the patch anew");
