@@ -19,6 +19,12 @@ const COMPLETE: [&str; 5] = [
     "/registry/namespaces/kube-node-lease",
     "/registry/services/specs/default/kubernetes",
 ];
+/// What stays, whatever a snapshot says: a server works for seconds on each definition that comes or goes,
+/// and everybody who wants one makes it what it should be.
+const LASTING: [&str; 2] = [
+    "/registry/apiextensions.k8s.io/customresourcedefinitions/",
+    "/registry/apiregistration.k8s.io/apiservices/",
+];
 /// Longest answer of a store on this machine.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Operations in one transaction; etcd takes 128.
@@ -39,9 +45,9 @@ impl Snapshot {
     pub fn restore(&self, socket: &Path) -> anyhow::Result<()> {
         let now = read(socket)?;
         let gone = now
-            .keys()
-            .filter(|key| !self.0.contains_key(*key))
-            .map(|key| json!({ "requestDeleteRange": { "key": key } }));
+            .iter()
+            .filter(|(key, value)| !self.0.contains_key(*key) && !lasts(key, value))
+            .map(|(key, _)| json!({ "requestDeleteRange": { "key": key } }));
         let other = self
             .0
             .iter()
@@ -53,6 +59,17 @@ impl Snapshot {
         }
         Ok(())
     }
+}
+
+/// Whether an object stays that a snapshot does not have. One that is being deleted goes.
+fn lasts(key: &str, value: &str) -> bool {
+    let text = |encoded: &str| {
+        let bytes = BASE64_STANDARD.decode(encoded).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let key = text(key);
+    LASTING.iter().any(|prefix| key.starts_with(prefix))
+        && !text(value).contains("deletionTimestamp")
 }
 
 fn encoded(key: &str) -> String {
