@@ -127,9 +127,12 @@ impl Record {
     }
 
     /// The objects that it consists of, in the order of their installation.
-    pub fn manifests(&self) -> Vec<Value> {
+    pub fn manifests(&self) -> Result<Vec<Value>, RecordError> {
         let text = self.0["manifest"].as_str().unwrap_or_default();
-        serde_saphyr::from_multiple(text).unwrap_or_default()
+        serde_saphyr::from_multiple(text).map_err(|e| RecordError {
+            secret: self.secret_name(),
+            why: format!("its manifest is no YAML: {e}"),
+        })
     }
 
     /// Name of its Secret.

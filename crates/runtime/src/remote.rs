@@ -148,6 +148,9 @@ impl Clusters {
                 zone: zone.metadata.uid.clone(),
                 of: BTreeMap::new(),
             };
+            // Clients that another zone confirmed are not this one's.
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.clear();
         }
         for cluster in zone.status.iter().flat_map(|s| &s.clusters) {
             if let Some(uid) = &cluster.cluster_uid {

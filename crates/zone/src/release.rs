@@ -51,7 +51,7 @@ pub async fn keep(
     if !last.is_some_and(|last| last.is_deployed() && last.installs_the_same_as(&new)) {
         let new = match last {
             Some(last) => {
-                let gone = gone(&last.manifests(), &wanted.manifests);
+                let gone = gone(&last.manifests()?, &wanted.manifests);
                 stack::uninstall(client, &gone, zone)
                     .await
                     .map_err(failed)?;

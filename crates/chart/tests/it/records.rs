@@ -94,7 +94,7 @@ fn what_is_written_is_what_is_read_again() {
         .render(&release, &json!({ "zone": { "name": "metro" } }))
         .unwrap();
     assert_eq!(
-        read.manifests(),
+        read.manifests().unwrap(),
         rendered,
         "the text says what was rendered, value by value"
     );

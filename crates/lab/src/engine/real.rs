@@ -30,7 +30,7 @@ pub struct RealServer {
 impl RealServer {
     /// Starts the control planes of these clusters side by side and returns when all are ready. With
     /// a folder they keep their files there; without one they may have served an earlier lab of this
-    /// process, and are as new.
+    /// process, and are as new but for the definitions that it left.
     pub async fn start_all(
         clusters: &[&str],
         dir: Option<&Path>,

@@ -41,7 +41,7 @@ impl Snapshot {
         Ok(complete.then_some(Self(now)))
     }
 
-    /// Makes the store hold this again, and nothing else. The API server follows by its watches.
+    /// Makes the store hold this again, and beside it definitions alone. The API server follows by its watches.
     pub fn restore(&self, socket: &Path) -> anyhow::Result<()> {
         let now = read(socket)?;
         let gone = now

@@ -62,7 +62,7 @@ async fn helm_finds_one_deployed_revision_of_each_stack_with_all_its_objects() {
     for release in [MANAGER, EAST, WEST] {
         let history = history(&world, release).await;
         assert_eq!(told(&history), [(1, true)], "{release:?}");
-        let manifests = history[0].manifests();
+        let manifests = history[0].manifests().unwrap();
         assert!(manifests.len() > 3, "{manifests:?}");
         for manifest in &manifests {
             let live = world.dynamic(release.0, manifest);
@@ -149,7 +149,7 @@ fn rewrite(secret: &mut Value, change: impl Fn(&mut String)) {
 async fn a_stack_that_helm_uninstalled_is_installed_again() {
     let world = ready().await;
     let record = history(&world, EAST).await.remove(0);
-    for manifest in record.manifests().iter().rev() {
+    for manifest in record.manifests().unwrap().iter().rev() {
         let name = manifest["metadata"]["name"].as_str().unwrap();
         let live = world.dynamic(EAST.0, manifest);
         live.delete(name, &DeleteParams::default()).await.unwrap();
@@ -164,7 +164,7 @@ async fn a_stack_that_helm_uninstalled_is_installed_again() {
             (told(&history(&world, EAST).await) == [(1, true)]).then_some(())
         })
         .await;
-    for manifest in record.manifests() {
+    for manifest in record.manifests().unwrap() {
         let live = world.dynamic(EAST.0, &manifest);
         let name = manifest["metadata"]["name"].as_str().unwrap();
         assert!(live.get_opt(name).await.unwrap().is_some(), "{manifest}");

@@ -7,12 +7,13 @@ pub mod rehearsal;
 use std::collections::BTreeMap;
 
 use farshore_api::VmRef;
+use farshore_api::drbd::ConnectionState;
 use farshore_api::failover_request::FailoverState;
 use farshore_api::protection_group::DesiredState;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{LockPurpose, Observed, Step, decide};
+use super::{LockPurpose, Observed, Side, Step, decide};
 use crate::words;
 
 /// Rounds after which a plan that still moves is given up: more than any failover takes.
@@ -44,7 +45,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
         let at_rest =
             decision.steps.is_empty() && world.request.status.as_ref() == Some(&decision.status);
         rehearsal::carry_out(&mut world, &decision);
-        steps.extend(decision.steps);
+        steps.extend(decision.steps.into_iter().filter(|step| !is_renewal(step)));
         if at_rest {
             break;
         }
@@ -62,22 +63,33 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan {
     }
 }
 
-/// What the target lacks of each member, as its DRBD or that of the source says.
+fn is_renewal(step: &Step) -> bool {
+    matches!(
+        step,
+        Step::WriteLock {
+            purpose: LockPurpose::Renew,
+            ..
+        }
+    )
+}
+
+/// What the target lacks of each member. The source knows what it could not send; the target knows it only
+/// while it is connected: alone, it was told of the last write by nobody.
 fn data_at_risk(seen: &Observed) -> (BTreeMap<VmRef, i64>, Vec<VmRef>) {
     let (mut missing, mut unknown) = (BTreeMap::new(), Vec::new());
+    let told = |side: &Side, vm: &VmRef, alone: bool| {
+        let resource = side.resource(vm);
+        let status = resource.present().and_then(|r| r.status.as_ref())?;
+        let knows = alone || status.connection_state == Some(ConnectionState::Connected);
+        let bytes = || status.volumes.iter().map(|v| v.out_of_sync_bytes).sum();
+        (knows && !status.volumes.is_empty()).then(bytes)
+    };
     for vm in seen.members.iter().map(|m| m.vm()) {
-        let told = [&seen.source, &seen.target].map(|side| {
-            let resource = side.resource(&vm);
-            let status = resource.present().and_then(|r| r.status.as_ref())?;
-            Some(
-                status
-                    .volumes
-                    .iter()
-                    .map(|v| v.out_of_sync_bytes)
-                    .sum::<i64>(),
-            )
-        });
-        match told.into_iter().flatten().max() {
+        let sides = [
+            told(&seen.source, &vm, true),
+            told(&seen.target, &vm, false),
+        ];
+        match sides.into_iter().flatten().max() {
             Some(0) => {}
             Some(bytes) => {
                 missing.insert(vm, bytes);
@@ -113,9 +125,10 @@ impl Plan {
         }));
         if !self.unknown.is_empty() {
             lines.push(format!(
-                "Nobody can say what cluster {} holds of VM {}.",
+                "Nobody can say what cluster {} holds of VM {}. Look with: kubectl --context {} get drbdresource -A",
                 seen.target.cluster,
-                words::list_by(&self.unknown, VmRef::to_string)
+                words::list_by(&self.unknown, VmRef::to_string),
+                seen.target.cluster
             ));
         }
         lines

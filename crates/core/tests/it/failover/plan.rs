@@ -1,6 +1,6 @@
 //! What is printed before a failover is what then runs.
 
-use farshore_api::drbd::DiskState;
+use farshore_api::drbd::{ConnectionState, DiskState};
 use farshore_api::failover_request::FailoverState;
 use farshore_api::protection_group::CurrentState;
 use farshore_core::Seen;
@@ -134,4 +134,19 @@ fn data_that_is_missing_or_unknown_is_told_by_vm() {
         [(db, 3 << 20)]
     );
     assert_eq!(told.unknown, [web]);
+}
+
+#[test]
+fn a_target_that_stands_alone_does_not_know_what_it_lacks() {
+    let mut world = World::new();
+    world.seen.source.resources = Seen::Unknown("no answer".into());
+    let connected = plan(&world.seen, world.now);
+    assert!(connected.unknown.is_empty() && connected.missing.is_empty());
+    for resource in World::resources(&mut world.seen.target).values_mut() {
+        let status = resource.status.as_mut().unwrap();
+        status.connection_state = Some(ConnectionState::Connecting);
+    }
+    let alone = plan(&world.seen, world.now);
+    assert_eq!(alone.unknown, vms());
+    assert!(text(&alone, &world).contains("Look with: kubectl --context west"));
 }
