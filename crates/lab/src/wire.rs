@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use farshore_apiserver::ApiServer;
-use farshore_runtime::Connector;
+use farshore_runtime::{Connector, PatienceLayer};
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -163,5 +163,6 @@ fn in_process(
         route,
     };
     let inner = server.service(token);
-    Client::new(fence.layer(faulty.layer(inner)), "default")
+    let wire = fence.layer(faulty.layer(inner));
+    Client::new(PatienceLayer.layer(wire), "default")
 }

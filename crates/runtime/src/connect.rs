@@ -3,21 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
-use kube::client::{Body, ClientBuilder};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde::Deserialize;
-use tower::{BoxError, Layer, Service};
+
+use crate::patience::{ANSWER_LIMIT, PatienceLayer};
 
 /// Time to open a connection: a dead cluster fails fast.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for a whole answer, watches and followed logs excepted (kube ends silent watches itself).
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Knows the API servers of this process by URL; gives a client that authenticates with the token.
 pub type Factory = dyn Fn(&str, Option<&str>) -> Option<Client> + Send + Sync;
@@ -92,7 +87,7 @@ impl Connector {
 /// A client from a configuration, with the product's timeouts and without random retries.
 pub(crate) fn client(mut config: Config, user_agent: &str) -> Result<Client, ConnectError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.write_timeout = Some(ANSWER_TIMEOUT);
+    config.write_timeout = Some(ANSWER_LIMIT);
     config.default_retry = false;
     let agent = HeaderValue::from_str(user_agent)
         .map_err(|_| ConnectError::Invalid(format!("{user_agent:?} is no User-Agent")))?;
@@ -102,7 +97,7 @@ pub(crate) fn client(mut config: Config, user_agent: &str) -> Result<Client, Con
             "kubeconfig cannot be used: {e}; check its certificate and key data"
         ))
     })?;
-    Ok(builder.with_layer(&AnswerTimeoutLayer).build())
+    Ok(builder.with_layer(&PatienceLayer).build())
 }
 
 async fn network(text: &str, user_agent: &str) -> Result<Client, ConnectError> {
@@ -204,81 +199,6 @@ impl Current {
             token: text_of(&user, "token"),
         })
     }
-}
-
-/// Bounds the time of every answer that has an end.
-struct AnswerTimeoutLayer;
-
-impl<S> Layer<S> for AnswerTimeoutLayer {
-    type Service = AnswerTimeout<S>;
-    fn layer(&self, inner: S) -> Self::Service {
-        AnswerTimeout(inner)
-    }
-}
-
-struct AnswerTimeout<S>(S);
-
-type AnyBody = UnsyncBoxBody<bytes::Bytes, BoxError>;
-
-impl<S, B> Service<Request<Body>> for AnswerTimeout<S>
-where
-    S: Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>>,
-    S::Future: Send + 'static,
-    B: http_body::Body<Data = bytes::Bytes, Error: Into<BoxError>> + Send + 'static,
-{
-    type Response = Response<AnyBody>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(
-        &mut self,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<(), BoxError>> {
-        self.0.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let endless = request.uri().query().is_some_and(|q| {
-            q.split('&')
-                .any(|p| matches!(p, "watch=true" | "watch=1" | "follow=true"))
-        });
-        let target = format!("{} {}", request.method(), request.uri().path());
-        let answer = self.0.call(request);
-        if endless {
-            // Only the head is bounded: an API server sends it at once.
-            return Box::pin(async move {
-                let head = tokio::time::timeout(ANSWER_TIMEOUT, answer)
-                    .await
-                    .map_err(|_| late(&target))?;
-                Ok(head
-                    .map_err(Into::into)?
-                    .map(|body| body.map_err(Into::into).boxed_unsync()))
-            });
-        }
-        Box::pin(async move {
-            let whole = async {
-                let (head, body) = answer.await.map_err(Into::into)?.into_parts();
-                let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
-                Ok(Response::from_parts(
-                    head,
-                    Full::new(bytes)
-                        .map_err(|never| match never {})
-                        .boxed_unsync(),
-                ))
-            };
-            tokio::time::timeout(ANSWER_TIMEOUT, whole)
-                .await
-                .map_err(|_| late(&target))?
-        })
-    }
-}
-
-fn late(target: &str) -> BoxError {
-    format!(
-        "the API server did not answer {target} within {} s",
-        ANSWER_TIMEOUT.as_secs()
-    )
-    .into()
 }
 
 #[cfg(test)]

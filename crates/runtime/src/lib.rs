@@ -7,6 +7,7 @@ mod connect;
 pub mod controller;
 pub mod events;
 pub mod leader;
+mod patience;
 mod process;
 pub mod remote;
 pub mod secret;
@@ -14,5 +15,6 @@ pub mod triggers;
 
 pub use clock::Clock;
 pub use connect::{ConnectError, Connector, Factory, Wrap};
+pub use patience::{Patience, PatienceLayer};
 pub use process::{Process, ProcessError};
 pub use tokio_util::sync::CancellationToken;
