@@ -17,6 +17,9 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between tries.
 const RETRY: Duration = Duration::from_secs(2);
+/// Pause after a renewal: room for two more tries before the deadline, and less than half the writes of a
+/// renewal at every try.
+const RENEW: Duration = Duration::from_secs(5);
 
 /// What this process has seen of the Lease.
 #[derive(Clone, Debug, Default)]
@@ -182,10 +185,14 @@ impl Election<'_> {
     /// Renews for ever; returns when the Lease is lost.
     async fn keep(&mut self) {
         let mut deadline = Instant::now() + RENEW_DEADLINE;
+        let mut pause = RENEW;
         loop {
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(std::mem::replace(&mut pause, RETRY)).await;
             match tokio::time::timeout_at(deadline, self.attempt()).await {
-                Ok(Ok(true)) => deadline = Instant::now() + RENEW_DEADLINE,
+                Ok(Ok(true)) => {
+                    deadline = Instant::now() + RENEW_DEADLINE;
+                    pause = RENEW;
+                }
                 // Lost only when somebody else holds it now; a lost race is tried again.
                 Ok(Ok(false)) if self.taken() => return,
                 Ok(Ok(false)) => {}
