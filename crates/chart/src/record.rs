@@ -146,21 +146,25 @@ impl Record {
         format!("sh.helm.release.v1.{release}.v{revision}")
     }
 
+    /// The labels of its Secret, by which Helm finds it.
+    pub fn labels(&self) -> Value {
+        json!({
+            "owner": "helm",
+            "name": self.0["name"],
+            "status": self.0["info"]["status"],
+            "version": self.revision().to_string(),
+        })
+    }
+
     /// Its Secret.
     pub fn secret(&self) -> Value {
-        let info = &self.0["info"];
         json!({
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {
                 "name": self.secret_name(),
                 "namespace": self.0["namespace"],
-                "labels": {
-                    "owner": "helm",
-                    "name": self.0["name"],
-                    "status": info["status"],
-                    "version": self.revision().to_string(),
-                },
+                "labels": self.labels(),
             },
             "type": TYPE,
             "data": { "release": BASE64_STANDARD.encode(pack(&self.0)) },

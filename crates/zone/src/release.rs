@@ -47,7 +47,7 @@ pub async fn keep(
         release: wanted.release.name.clone(),
         source: Box::new(source),
     };
-    let last = revisions.last();
+    let last = revisions.last().map(|kept| &kept.record);
     if !last.is_some_and(|last| last.is_deployed() && last.installs_the_same_as(&new)) {
         let new = match last {
             Some(last) => {
@@ -59,29 +59,37 @@ pub async fn keep(
             }
             None => new,
         };
-        revisions.push(new);
+        let (record, found) = (new, false);
+        revisions.push(Kept { record, found });
     }
     // The newest first: whoever dies in between leaves two that are deployed, of which Helm takes the
     // later one, as the next look does.
-    let secrets = stack::api(client, &revisions[0].secret());
-    for (age, revision) in revisions.into_iter().rev().enumerate() {
+    for (age, kept) in revisions.into_iter().rev().enumerate() {
         let wanted = match age {
-            0 => revision,
-            _ if revision.is_deployed() => revision.with(Status::Superseded),
+            0 if kept.found => continue,
+            0 => kept.record,
+            _ if kept.record.is_deployed() => kept.record.with(Status::Superseded),
             _ => continue,
         };
-        apply::ensure_value(&secrets, MANAGER, &wanted.secret())
+        let secret = wanted.secret();
+        apply::ensure_value(&stack::api(client, &secret), MANAGER, &secret)
             .await
             .map_err(failed)?;
     }
     Ok(())
 }
 
+/// A revision, and whether Helm finds it as it is: its Secret is there, and labelled.
+struct Kept {
+    record: Record,
+    found: bool,
+}
+
 /// Removes the record of a release, the last revision first: what is left is found by the next look.
 pub async fn forget(client: &Client, wanted: &Wanted) -> Result<(), ReleaseError> {
     let secrets = secrets(client, wanted);
-    for revision in revisions(client, wanted).await?.iter().rev() {
-        apply::delete_if_present(&secrets, &revision.secret_name())
+    for kept in revisions(client, wanted).await?.iter().rev() {
+        apply::delete_if_present(&secrets, &kept.record.secret_name())
             .await
             .map_err(|source| ReleaseError::Api {
                 release: wanted.release.name.clone(),
@@ -97,7 +105,7 @@ fn secrets(client: &Client, wanted: &Wanted) -> Api<Secret> {
 
 /// All revisions, the first first. Asked for by name, one after the other: to list the Secrets of a
 /// namespace is a right that nothing else here needs.
-async fn revisions(client: &Client, wanted: &Wanted) -> Result<Vec<Record>, ReleaseError> {
+async fn revisions(client: &Client, wanted: &Wanted) -> Result<Vec<Kept>, ReleaseError> {
     let secrets = secrets(client, wanted);
     let mut all = Vec::new();
     loop {
@@ -113,7 +121,13 @@ async fn revisions(client: &Client, wanted: &Wanted) -> Result<Vec<Record>, Rele
             return Ok(all);
         };
         let secret = serde_json::to_value(secret).unwrap_or_default();
-        all.push(Record::read(&secret)?);
+        let record = Record::read(&secret)?;
+        let labels = &secret["metadata"]["labels"];
+        let wanted = record.labels();
+        let found = wanted
+            .as_object()
+            .is_some_and(|wanted| wanted.iter().all(|(key, value)| labels[key] == *value));
+        all.push(Kept { record, found });
     }
 }
 
