@@ -8,6 +8,8 @@
 //! The same bytes are given for every call of a thread, so that a table that is filled once in the
 //! life of a process does not move what is drawn after it.
 
+pub mod fork;
+
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::model::{Model, key, number, text};
 use crate::outcome::Violation;
-use crate::schedule::{Schedule, other};
+use crate::schedule::{Stem, other};
 use crate::trace::Trace;
 
 /// Time for a rollback, after the budget.
@@ -51,9 +51,9 @@ struct Inner {
 
 impl Checker {
     /// A checker of a history.
-    pub fn new(schedule: &Schedule, clock: Clock, guests: Guests, trace: Trace) -> Self {
+    pub fn new(stem: &Stem, clock: Clock, guests: Guests, trace: Trace) -> Self {
         let vm = |group: &str, n: usize| format!("{group}/{}", vm_name(group, n));
-        let groups = schedule
+        let groups = stem
             .groups
             .iter()
             .flat_map(|g| (0..g.vms.len()).map(move |n| (vm(&g.name, n), g.name.clone())))
@@ -167,6 +167,7 @@ impl Inner {
         }
         let text = format!("{:.4} {what}", self.trace.seconds());
         self.trace.did(&format!("VIOLATION of {invariant}: {what}"));
+        let invariant = invariant.into();
         self.violations.push(Violation { invariant, text });
     }
 

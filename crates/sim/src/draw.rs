@@ -7,7 +7,7 @@ use farshore_lab::draw::Draw;
 use farshore_lab::faults::{Fault, What as Wire, Whom};
 use farshore_lab::fence::Moment;
 
-use crate::schedule::{Event, Group, Part, Schedule, What, other};
+use crate::schedule::{Event, Group, Part, Schedule, Stem, What, other};
 
 const PROCESSES: [&str; 4] = [
     "tsr-manager",
@@ -19,6 +19,9 @@ const CLUSTERS: [&str; 3] = ["hub", "east", "west"];
 const SITES: [&str; 2] = ["east", "west"];
 /// Names of the groups, for at most two.
 const GROUPS: [&str; 2] = ["shop", "bank"];
+
+/// So many seeds in a row share the seed of their stems: a stem takes as long as the rest of a history.
+const SEEDS_OF_A_STEM: u64 = 400;
 
 /// The schedule of a seed.
 pub fn schedule(seed: u64) -> Schedule {
@@ -49,13 +52,19 @@ pub fn schedule(seed: u64) -> Schedule {
             disaster(draw, nodes, at, Duration::from_secs(45), &mut setup);
         }
     }
+    let drill = drill(seed, nodes, &groups);
+    // A world that is hurt while it comes about is like no other.
+    let shared = setup.is_empty();
     Schedule {
+        stem: Stem {
+            seed: if shared { seed / SEEDS_OF_A_STEM } else { seed },
+            nodes,
+            groups,
+            setup,
+        },
         seed,
-        nodes,
-        setup,
-        drill: drill(seed, nodes, &groups),
+        drill,
         proof: Draw::new(seed, "proof").chance(40),
-        groups,
     }
 }
 

@@ -1,71 +1,77 @@
-//! Runs histories: each on a thread of its own, so that all that is random in it comes from its seed.
+//! Runs histories that share a stem, in a process of theirs.
 
-use std::sync::Once;
-use std::sync::mpsc;
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::outcome::{Outcome, Violation};
-use crate::schedule::Schedule;
-use crate::world;
+use anyhow::Context;
 
-/// How long a history may take on the clock on the wall before it counts as hung.
-const WALL_LIMIT: Duration = Duration::from_secs(600);
+use crate::outcome::Outcome;
+use crate::schedule::{Schedule, Stem};
 
-/// Runs one history from the beginning to the end.
-pub fn run(schedule: &Schedule) -> Outcome {
-    static WARM: Once = Once::new();
-    WARM.call_once(|| {
-        farshore_apiserver::warm_up();
-        // Tables that are made once in the life of the process are made here: in a history they
-        // would shift the keys of all maps that are made after them.
-        let quiet = Schedule {
-            seed: 0,
-            nodes: 1,
-            groups: crate::draw::schedule(0).groups,
-            setup: Default::default(),
-            drill: Default::default(),
-            proof: true,
-        };
-        let _ = on_fresh_thread(quiet);
-    });
-    on_fresh_thread(schedule.clone())
+/// The argument with which `farshore-sim` is such a process.
+pub const SERVE: &str = "--serve-stem";
+
+/// Histories of one stem. The stem grows with the first of them.
+pub struct Histories {
+    stem: Stem,
+    process: Child,
+    schedules: ChildStdin,
+    outcomes: BufReader<ChildStdout>,
 }
 
-/// `std` draws the keys of its maps once for each thread: a history needs a thread without a past.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "within the history there is no thread; this is the way into it"
-)]
-fn on_fresh_thread(schedule: Schedule) -> Outcome {
-    let (tell, told) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        farshore_detshim::seed_thread(Some(schedule.seed));
-        fastrand::seed(schedule.seed);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime without sockets needs nothing from the machine");
-        let outcome = runtime.block_on(world::history(&schedule));
-        drop(runtime);
-        let _ = tell.send(outcome);
-    });
-    let broken = |invariant, text: String| Outcome {
-        violations: vec![Violation { invariant, text }],
-        ..Outcome::default()
-    };
-    match told.recv_timeout(WALL_LIMIT) {
-        Ok(outcome) => outcome,
-        Err(mpsc::RecvTimeoutError::Timeout) => {
-            broken("hangs", format!("no end within {} s", WALL_LIMIT.as_secs()))
+impl Histories {
+    /// Starts `program`, which is `farshore-sim`, for histories of `stem`.
+    ///
+    /// # Errors
+    /// The program does not start.
+    pub fn of(program: &Path, stem: Stem) -> anyhow::Result<Self> {
+        let mut process = Command::new(program)
+            .arg(SERVE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        let schedules = process.stdin.take().context("no way to it")?;
+        let outcomes = BufReader::new(process.stdout.take().context("no way from it")?);
+        Ok(Self {
+            stem,
+            process,
+            schedules,
+            outcomes,
+        })
+    }
+
+    /// The stem.
+    pub fn stem(&self) -> &Stem {
+        &self.stem
+    }
+
+    /// Runs one from the end of the stem to its own end.
+    pub fn run(&mut self, schedule: &Schedule) -> Outcome {
+        assert_eq!(schedule.stem, self.stem, "a history has one stem");
+        let asked = serde_json::to_string(schedule)
+            .map_err(std::io::Error::from)
+            .and_then(|line| writeln!(self.schedules, "{line}"))
+            .and_then(|()| self.schedules.flush());
+        let mut line = String::new();
+        let heard = asked.and_then(|()| self.outcomes.read_line(&mut line));
+        match (heard, serde_json::from_str(&line)) {
+            (Ok(_), Ok(outcome)) => outcome,
+            (Err(error), _) => Outcome::broken("dies", error.to_string()),
+            (_, Err(_)) => {
+                let ended = self.process.wait();
+                let ended = ended.map_or_else(|e| e.to_string(), |status| status.to_string());
+                let text = format!("the process of the stem said nothing more: {ended}");
+                Outcome::broken("dies", text)
+            }
         }
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            let panic = thread.join().err();
-            let said = panic.as_ref().and_then(|p| {
-                let text = p.downcast_ref::<String>().cloned();
-                text.or_else(|| p.downcast_ref::<&str>().map(|s| (*s).to_owned()))
-            });
-            broken("panics", said.unwrap_or_else(|| "without a word".into()))
-        }
+    }
+}
+
+impl Drop for Histories {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }

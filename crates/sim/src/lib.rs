@@ -1,6 +1,7 @@
 //! Disasters, rehearsed: the whole lab in virtual time, faults drawn from a seed, the safety
 //! invariants checked at every write. One seed, one history.
 
+pub mod branches;
 pub mod checker;
 pub mod draw;
 pub mod histories;

@@ -9,6 +9,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Schedule {
+    /// How the world comes about.
+    pub stem: Stem,
+    /// Seed of names, of the order of things and of the draws of wire faults, from the drill on.
+    pub seed: u64,
+    /// Once everything is protected; times count from then.
+    pub drill: Part,
+    /// Whether each group is moved once more, without any fault, when everything has healed.
+    pub proof: bool,
+}
+
+/// The beginning of a history, until everything is protected. Histories with the same stem share it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stem {
     /// Seed of names, of the order of things and of the draws of wire faults.
     pub seed: u64,
     /// Worker nodes of each workload cluster.
@@ -17,10 +31,6 @@ pub struct Schedule {
     pub groups: Vec<Group>,
     /// While the zone and the protection are set up; times count from the start of the lab.
     pub setup: Part,
-    /// Once everything is protected; times count from then.
-    pub drill: Part,
-    /// Whether each group is moved once more, without any fault, when everything has healed.
-    pub proof: bool,
 }
 
 /// One group of VMs.
@@ -195,6 +205,11 @@ impl Part {
         self.events.len() + self.faults.len()
     }
 
+    /// Whether nothing happens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     fn remove(&mut self, at: usize) {
         if at < self.events.len() {
             self.events.remove(at);
@@ -207,7 +222,7 @@ impl Part {
 impl Schedule {
     /// How many things happen.
     pub fn len(&self) -> usize {
-        self.setup.len() + self.drill.len()
+        self.stem.setup.len() + self.drill.len()
     }
 
     /// Whether nothing happens.
@@ -218,10 +233,10 @@ impl Schedule {
     /// The same without the `at`-th thing that happens.
     pub fn without(&self, at: usize) -> Self {
         let mut shorter = self.clone();
-        if at < self.setup.len() {
-            shorter.setup.remove(at);
+        if at < self.stem.setup.len() {
+            shorter.stem.setup.remove(at);
         } else {
-            shorter.drill.remove(at - self.setup.len());
+            shorter.drill.remove(at - self.stem.setup.len());
         }
         shorter
     }

@@ -22,40 +22,44 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::branches::Branches;
 use crate::checker::{Checker, vm_name};
 use crate::model::{key, text};
 use crate::outcome::Outcome;
-use crate::schedule::{Event, Group, Part, Schedule, What};
+use crate::schedule::{Event, Group, Part, Schedule, Stem, What};
 use crate::trace::Trace;
 
 /// Name of the zone.
 const ZONE: &str = "metro";
-/// How long a person waits for anything to come about when nothing is broken any more: a watch that
-/// fell silent is noticed after five minutes, and retries are a minute apart.
+/// How long a person waits for anything to come about when nothing is broken any more: retries are a
+/// minute apart, and one thing waits for the other.
 const PATIENCE: Duration = Duration::from_secs(480);
 /// How often a person looks.
 const LOOK: Duration = Duration::from_millis(500);
 /// How often a person helps a group on before giving up on it.
 const HELP: usize = 4;
 /// Time in which a world that is well settles, and then the time in which it must not write: longer
-/// than the minute in which everything is looked at again.
-const SETTLE: Duration = Duration::from_secs(75);
+/// than the minute in which everything is looked at again, and than the 90 s in which a watch that fell
+/// silent is noticed.
+const SETTLE: Duration = Duration::from_secs(100);
 
 /// A history under way.
 struct World<'a> {
-    schedule: &'a Schedule,
+    stem: &'a Stem,
     lab: &'a Lab,
     user: User<'a>,
     checker: Checker,
     trace: Trace,
 }
 
-/// Runs a history in the current runtime, whose time must be paused.
-pub async fn history(schedule: &Schedule) -> Outcome {
+/// Lets a world come about in the current runtime, whose time must be paused, and go on as each branch
+/// of its own: returns the outcome of a branch in the process of that branch, and nothing in the process
+/// that they come from.
+pub async fn history(stem: &Stem, branches: &mut Branches) -> Option<Outcome> {
     let trace = Trace::new();
     let options = LabOptions {
         engine: Engine::Embedded,
-        nodes: schedule.nodes,
+        nodes: stem.nodes,
         dir: None,
         timings: Timings {
             guest_write: Duration::from_millis(500),
@@ -63,23 +67,17 @@ pub async fn history(schedule: &Schedule) -> Outcome {
         },
         drbd: drbd::Options::default(),
         clock: Clock::virtual_from(jiff::Timestamp::constant(1_767_225_600, 0)), // 2026-01-01
-        seed: schedule.seed,
+        seed: stem.seed,
     };
     let clock = options.clock.clone();
     let lab = match Lab::start(options, CancellationToken::new()).await {
         Ok(lab) => lab,
         Err(error) => {
-            let violation = crate::outcome::Violation {
-                invariant: "starts",
-                text: format!("{error:#}"),
-            };
-            return Outcome {
-                violations: vec![violation],
-                ..Outcome::default()
-            };
+            branches.branch()?;
+            return Some(Outcome::broken("starts", format!("{error:#}")));
         }
     };
-    let checker = Checker::new(schedule, clock, lab.guests.clone(), trace.clone());
+    let checker = Checker::new(stem, clock, lab.guests.clone(), trace.clone());
     for cluster in CLUSTERS {
         let (checker, trace) = (checker.clone(), trace.clone());
         let server = lab.cluster(cluster).server.embedded();
@@ -93,13 +91,20 @@ pub async fn history(schedule: &Schedule) -> Outcome {
     let listener = trace.clone();
     lab.faults().listen(move |traffic| listener.passed(traffic));
     let world = World {
-        schedule,
+        stem,
         lab: &lab,
         user: User::new(&lab, ZONE),
         checker: checker.clone(),
         trace: trace.clone(),
     };
-    if let Err(why) = world.live().await {
+    let grown = world.grow().await;
+    let stem_seconds = trace.seconds();
+    let schedule = branches.branch()?;
+    let lived = match grown {
+        Ok(()) => world.live(&schedule).await,
+        Err(why) => Err(why),
+    };
+    if let Err(why) = lived {
         checker.broken(why.invariant, &why.text);
     }
     let lost = lab.guests.ledger().lost();
@@ -109,12 +114,12 @@ pub async fn history(schedule: &Schedule) -> Outcome {
         );
         checker.broken("no-loss", &what);
     }
-    lab.stop();
-    Outcome {
+    Some(Outcome {
         violations: checker.violations(),
         seconds: trace.seconds(),
+        stem_seconds,
         lines: trace.lines(),
-    }
+    })
 }
 
 /// Why a history cannot go on.
@@ -138,17 +143,21 @@ fn vms(group: &Group) -> Vec<Vm> {
 }
 
 impl World<'_> {
-    async fn live(&self) -> Result<(), Stuck> {
+    /// From nothing until everything is protected.
+    async fn grow(&self) -> Result<(), Stuck> {
         self.trace.did("setting up");
-        let setup = &self.schedule.setup;
-        self.lab.faults().set(self.schedule.seed, &setup.faults);
+        let setup = &self.stem.setup;
+        self.lab.faults().set(self.stem.seed, &setup.faults);
         let (set_up, ()) = tokio::join!(self.set_up(), self.suffer(setup, Instant::now()));
         set_up?;
         self.trace.did("everything is protected");
-        let (begun, drill) = (Instant::now(), &self.schedule.drill);
-        self.lab
-            .faults()
-            .set(self.schedule.seed.wrapping_add(1), &drill.faults);
+        Ok(())
+    }
+
+    /// From then on to the end.
+    async fn live(&self, schedule: &Schedule) -> Result<(), Stuck> {
+        let (begun, drill) = (Instant::now(), &schedule.drill);
+        self.lab.faults().set(schedule.seed, &drill.faults);
         let heals = begun + Duration::from_millis(drill.ends_ms());
         let healed =
             self.lab.clock.now() + jiff::SignedDuration::from_millis(drill.ends_ms() as i64);
@@ -160,10 +169,10 @@ impl World<'_> {
             }
         };
         tokio::join!(self.suffer(drill, begun), watch);
-        self.heal().await;
+        self.heal(drill).await;
         self.recover(healed).await?;
         self.quiet().await?;
-        if self.schedule.proof {
+        if schedule.proof {
             self.prove().await?;
         }
         Ok(())
@@ -217,7 +226,7 @@ impl World<'_> {
             Ok(has_condition(&status.conditions, "Ready", "True"))
         })
         .await?;
-        for group in &self.schedule.groups {
+        for group in &self.stem.groups {
             for vm in vms(group) {
                 for manifest in vm.manifests() {
                     self.insist(&group.home, &manifest).await?;
@@ -229,7 +238,7 @@ impl World<'_> {
             let manifest = self.user.group_manifest(&group.name, &members);
             self.insist("hub", &manifest).await?;
         }
-        for group in &self.schedule.groups {
+        for group in &self.stem.groups {
             let what = format!(
                 "group {} being Ready and running on {}",
                 group.name, group.home
@@ -421,7 +430,7 @@ impl World<'_> {
     async fn taint(&self, cluster: &str, on: bool) {
         let nodes: Api<Node> = Api::all(self.lab.cluster(cluster).admin.clone());
         let quorum = farshore_api::meta::taints::QUORUM[0];
-        for name in node_names(cluster, self.schedule.nodes) {
+        for name in node_names(cluster, self.stem.nodes) {
             for _ in 0..60 {
                 let done = async {
                     let node = nodes.get(&name).await?;
@@ -451,7 +460,7 @@ impl World<'_> {
     }
 
     /// Everything that is broken is mended.
-    async fn heal(&self) {
+    async fn heal(&self, drill: &Part) {
         self.trace.did("everything is mended");
         self.lab.faults().set(0, &[]);
         self.lab.world.link(true);
@@ -460,14 +469,14 @@ impl World<'_> {
             server.set_latency(Duration::ZERO);
             let _ = self.lab.set_site(cluster, true).await;
         }
-        for event in &self.schedule.drill.events {
+        for event in &drill.events {
             match &event.what {
                 What::Taint { cluster } => self.taint(cluster, false).await,
                 What::RivalZone => self.rival_gives_up().await,
                 _ => {}
             }
         }
-        for group in &self.schedule.groups {
+        for group in &self.stem.groups {
             self.desire(&group.name, "running").await;
         }
     }
@@ -484,7 +493,7 @@ impl World<'_> {
         if ends.is_err() {
             return Err(stuck("ends", self.checker.open().join("; ")));
         }
-        for group in &self.schedule.groups {
+        for group in &self.stem.groups {
             self.recover_group(group).await?;
             self.verify(group).await?;
         }
@@ -623,7 +632,7 @@ impl World<'_> {
 
     /// Each group can still be moved.
     async fn prove(&self) -> Result<(), Stuck> {
-        for group in &self.schedule.groups {
+        for group in &self.stem.groups {
             let vms = vms(group);
             let places = vms.first().map(|vm| self.lab.guests.places(&vm.key()));
             let from = places.and_then(|p| p.first().cloned()).unwrap_or_default();

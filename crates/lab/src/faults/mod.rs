@@ -210,6 +210,7 @@ impl Faults {
         let at = |ms| begun + Duration::from_millis(ms);
         let mut inner = self.lock();
         inner.seed = seed;
+        inner.streams.clear();
         inner.faults = faults
             .iter()
             .map(|f| (at(f.from_ms), at(f.to_ms), f.clone()))
