@@ -64,7 +64,7 @@ pub fn api_group_list(resources: &[Arc<ResourceInfo>]) -> Value {
 
 /// `GET /apis/<group>`; `None` if there is no such group.
 pub fn api_group(resources: &[Arc<ResourceInfo>], group: &str) -> Option<Value> {
-    if group.is_empty() || !resources.iter().any(|r| r.group == group) {
+    if group.is_empty() || !served_at_all(resources).any(|r| r.group == group) {
         return None;
     }
     let mut body = group_body(resources, group);
@@ -207,8 +207,12 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
 }
 
 /// The groups in the order of discovery.
+fn served_at_all(resources: &[Arc<ResourceInfo>]) -> impl Iterator<Item = &Arc<ResourceInfo>> {
+    resources.iter().filter(|r| !r.versions.is_empty())
+}
+
 pub(crate) fn groups(resources: &[Arc<ResourceInfo>]) -> Vec<String> {
-    let mut groups: Vec<String> = resources.iter().map(|r| r.group.clone()).collect();
+    let mut groups: Vec<String> = served_at_all(resources).map(|r| r.group.clone()).collect();
     let rank = |group: &String| {
         let place = GROUP_ORDER.iter().position(|known| known == group);
         (place.unwrap_or(GROUP_ORDER.len()), group.clone())
@@ -391,6 +395,7 @@ pub(crate) mod tests {
             verbs: VERBS.to_vec(),
             versions: versions.iter().map(version).collect(),
             storage_version: versions[0].into(),
+            unserved: None,
             table: plural.into(),
             conversion: None,
             origin: match schema {

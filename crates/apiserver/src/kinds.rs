@@ -235,6 +235,7 @@ fn resource(&(group, version, kind, plural, short_names, words): &Row) -> Resour
             selectable_fields: fields,
         }],
         storage_version: version.into(),
+        unserved: None,
         table,
         conversion: None,
         origin: Origin::Builtin,

@@ -36,6 +36,8 @@ pub struct ResourceInfo {
     pub versions: Vec<VersionInfo>,
     /// The version objects are stored in.
     pub storage_version: String,
+    /// That version, where it is not served.
+    pub unserved: Option<VersionInfo>,
     /// Name of the table in the store. Two resources with one table are two faces of the same objects.
     pub table: String,
     /// The webhook that converts between the versions, where their names are not all that differs.

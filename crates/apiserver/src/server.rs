@@ -126,7 +126,8 @@ impl Server {
     pub fn writer<'a>(&'a self, resource: &'a ResourceInfo) -> Writer<'a> {
         let version = resource
             .version(&resource.storage_version)
-            .unwrap_or(&resource.versions[0]);
+            .or(resource.unserved.as_ref())
+            .expect("every kind is stored in one of its versions");
         Writer {
             server: self,
             resource,

@@ -313,6 +313,8 @@ fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
         served.push(self::version(crd, version)?);
     }
     served.sort_by_key(|v| std::cmp::Reverse(version_order(&v.name)));
+    let storing = versions(crd).iter().find(|v| v["storage"] == true);
+    let unserved = storing.filter(|v| v["served"] != true);
     Ok(ResourceInfo {
         group: text(crd, "spec.group").into(),
         kind: text(crd, "spec.names.kind").into(),
@@ -325,6 +327,7 @@ fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
         verbs: kinds::all_verbs(),
         versions: served,
         storage_version: storage_version(crd).into(),
+        unserved: unserved.map(|v| self::version(crd, v)).transpose()?,
         table: meta::name(crd).into(),
         conversion: Webhook::of(crd),
         origin: Origin::Crd {

@@ -150,7 +150,7 @@ pub(crate) async fn delete(
         operation: Operation::Delete,
         dry_run: options.dry_run,
     });
-    let attributes = attributes.filter(Attributes::any);
+    let mut attributes = attributes.filter(Attributes::any);
     if resource.table == crate::store::NAMESPACES && PROTECTED.contains(&key.name.as_str()) {
         return Err(ApiError::forbidden(
             resource,
@@ -158,12 +158,16 @@ pub(crate) async fn delete(
             "this namespace may not be deleted",
         ));
     }
+    let mut announcement = None;
     loop {
-        let stored = server
-            .store
-            .get(&resource.table, key)
-            .ok_or_else(|| ApiError::not_found(resource, &key.name))?;
-        preconditions(resource, key, &stored.value, options)?;
+        let Some(stored) = server.store.get(&resource.table, key) else {
+            // Somebody else ended what was announced here.
+            let announced = announcement.map(Deleted::Gone);
+            return announced.ok_or_else(|| ApiError::not_found(resource, &key.name));
+        };
+        if announcement.is_none() {
+            preconditions(resource, key, &stored.value, options)?;
+        }
         let mut marked = stored.value.clone();
         let finalizers = finalizers(&marked, options.propagation);
         meta::set_finalizers(&mut marked, &finalizers);
@@ -172,7 +176,10 @@ pub(crate) async fn delete(
         }
         let grace = grace(resource, &stored.value, options.grace);
         mark(server, resource, &mut marked, grace);
-        let gone = write::releases(&marked);
+        let released = write::releases(&marked);
+        // What can have a grace period is told of as leaving before it is told of as gone.
+        let announced = !is_pod(resource) || options.dry_run || marked == stored.value;
+        let gone = released && announced;
         let change = if gone {
             Change::Delete {
                 expected: stored.revision,
@@ -205,6 +212,11 @@ pub(crate) async fn delete(
                     crd::changed(server, &key.name);
                 }
                 return Ok(Deleted::Gone(object));
+            }
+            // It was admitted as a whole.
+            Ok(object) if released => {
+                attributes = None;
+                announcement = Some(object);
             }
             Ok(object) => return Ok(Deleted::Waiting(object, !options.dry_run)),
             Err(CommitError::Stale) => {}
@@ -289,7 +301,7 @@ fn finalizers(object: &Value, policy: Option<Propagation>) -> Vec<String> {
 
 /// Seconds a pod on a node gets to stop; its kubelet deletes it with 0 when it has. Nothing else has a grace period.
 fn grace(resource: &ResourceInfo, object: &Value, asked: Option<i64>) -> i64 {
-    if !(resource.group.is_empty() && resource.kind == "Pod") {
+    if !is_pod(resource) {
         return 0;
     }
     let on_node = !meta::field_text(object, "spec.nodeName").is_empty();
@@ -309,6 +321,10 @@ fn grace(resource: &ResourceInfo, object: &Value, asked: Option<i64>) -> i64 {
         Some(running) => wanted.min(running),
         None => wanted,
     }
+}
+
+fn is_pod(resource: &ResourceInfo) -> bool {
+    resource.group.is_empty() && resource.kind == "Pod"
 }
 
 fn mark(server: &Server, resource: &ResourceInfo, object: &mut Value, grace: i64) {

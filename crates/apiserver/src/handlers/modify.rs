@@ -594,6 +594,8 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let subresource = (endpoint == Endpoint::Status).then_some("status");
     let api_version = call.resource.api_version(&call.version().name);
     let schema = call.version().schema.clone();
+    let (custom, group) = (call.resource.is_custom(), call.resource.group.clone());
+    let (short, own_kind) = (call.version().name.clone(), call.resource.kind.clone());
     let now = meta::rfc3339(call.server.now());
     let version = meta::resource_version(&applied).to_owned();
     let uid = meta::uid(&applied).to_owned();
@@ -613,6 +615,9 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
             ssa::ApplyError::Invalid(message) => untyped(&place, &applied, message),
             ssa::ApplyError::Conflicts(_) => apply_error(&refused),
         })?;
+        if !custom {
+            openapi::fill_required(&group, &short, &own_kind, &mut new);
+        }
         if live.is_none() && !place.namespace.is_empty() {
             meta::set(&mut new, "namespace", json!(place.namespace));
         }
@@ -731,7 +736,7 @@ fn keep_owned(call: &Call, endpoint: Endpoint, applied: &mut Value) {
     }
 }
 
-fn apply_error(refused: &ssa::ApplyError) -> ApiError {
+pub(crate) fn apply_error(refused: &ssa::ApplyError) -> ApiError {
     match refused {
         ssa::ApplyError::Invalid(message) => ApiError::bad_request(message.clone()),
         ssa::ApplyError::Conflicts(conflicts) => {

@@ -23,6 +23,8 @@ use crate::store::{Key, Stored};
 use crate::strategy::Endpoint;
 use crate::{access, body, negotiate, patch, reviews, ssa};
 
+/// Media type of server-side apply.
+const APPLY: &str = "application/apply-patch+yaml";
 /// Seconds a ServiceAccount token lives when the request names no time.
 const TOKEN_SECONDS: i64 = 3600;
 
@@ -150,6 +152,7 @@ async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Rep
         return Ok(Reply::json(200, &scale_of(call, &stored, paths).await?));
     }
     let content = negotiate::content_type(&call.headers);
+    let applies = content == APPLY;
     let key = Key::new(&call.target.namespace, &call.target.name);
     let path = paths.spec_replicas.clone();
     let admission = call.admission();
@@ -198,20 +201,31 @@ async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Rep
             true => meta::resource_version(&wanted).to_owned(),
             false => meta::resource_version(&stored.value).to_owned(),
         };
+        let applied = applies.then(|| Applied::of(call, &path, replicas));
         let mut next = |old: &Value| {
-            let mut new = old.clone();
+            let mut new = match &applied {
+                Some(applied) => applied.to(old)?,
+                None => old.clone(),
+            };
             meta::set_field(&mut new, &path, json!(replicas));
-            meta::set(&mut new, "resourceVersion", json!(version));
+            if given || !applies {
+                meta::set(&mut new, "resourceVersion", json!(version));
+            }
             Ok(new)
+        };
+        let managed = match applies {
+            true => Managed::Done,
+            false => Managed::Track,
         };
         let write = Write::Update {
             key: &key,
             endpoint: Endpoint::Main,
-            managed: Managed::Track,
+            managed,
             next: &mut next,
         };
         match modify::run_admitted(call, true, None, write).await {
-            Err(error) if error.code == 409 && !given => {}
+            // Somebody else wrote meanwhile. An apply is refused for what others own, which stays so.
+            Err(error) if error.code == 409 && !given && !applies => {}
             written => {
                 let written = written?;
                 return Ok(Reply::json(
@@ -220,6 +234,60 @@ async fn scale(call: &mut Call, verb: &str, paths: &ScalePaths) -> ApiResult<Rep
                 ));
             }
         }
+    }
+}
+
+/// What an apply to a scale applies to the object behind it.
+struct Applied {
+    object: Value,
+    schema: Option<Arc<Value>>,
+    manager: String,
+    api_version: String,
+    force: bool,
+    now: String,
+}
+
+impl Applied {
+    fn of(call: &Call, path: &str, replicas: i64) -> Self {
+        let api_version = call.resource.api_version(&call.version().name);
+        let mut object = json!({
+            "apiVersion": api_version,
+            "kind": call.resource.kind,
+            "metadata": {"name": call.target.name},
+        });
+        meta::set_field(&mut object, path, json!(replicas));
+        Self {
+            object,
+            schema: call.version().schema.clone(),
+            manager: call.query.get("fieldManager").unwrap_or_default().into(),
+            api_version,
+            force: call.query.flag("force"),
+            now: meta::rfc3339(call.server.now()),
+        }
+    }
+
+    fn to(&self, live: &Value) -> ApiResult<Value> {
+        let made = ssa::apply(
+            Some(live),
+            &self.object,
+            self.schema.as_deref(),
+            &self.manager,
+            Some("scale"),
+            &self.api_version,
+            self.force,
+            &self.now,
+        );
+        made.map_err(|mut refused| {
+            if let ssa::ApplyError::Conflicts(conflicts) = &mut refused {
+                // Told in terms of what was applied.
+                let behind = format!(" using {}", self.api_version);
+                for conflict in conflicts {
+                    conflict.manager = conflict.manager.replace(&behind, " using autoscaling/v1");
+                    conflict.field = ".spec.replicas".into();
+                }
+            }
+            modify::apply_error(&refused)
+        })
     }
 }
 
@@ -245,6 +313,17 @@ fn next_scale(call: &Call, verb: &str, content: &str, old: &Value) -> ApiResult<
         "application/json-patch+json" => {
             patch::json_patch(&mut wanted, &body::json(&call.body)?)
                 .map_err(|e| ApiError::new(e.code(), "Invalid", e.message))?;
+        }
+        APPLY => {
+            let applied = body::yaml(&call.body)?;
+            let version = applied.get("apiVersion").and_then(Value::as_str);
+            if version != Some("autoscaling/v1") {
+                let version = version.unwrap_or_default();
+                return Err(ApiError::bad_request(format!(
+                    "Incorrect version specified in apply patch. Specified patch version: {version}, expected: autoscaling/v1"
+                )));
+            }
+            patch::merge(&mut wanted, &applied)
         }
         _ if verb == "update" => wanted = body::decode(content, &call.body)?,
         other => {

@@ -148,6 +148,49 @@ fn fill(all: &Definitions, schema: &Value, value: &mut Value) {
     }
 }
 
+/// Puts the zero value of their type where texts, numbers and truths are missing that an object of the kind always has, as
+/// Go's types print them.
+pub fn fill_required(group: &str, version: &str, kind: &str, object: &mut Value) {
+    let definitions = definitions();
+    let name = definitions.name(group, version, kind);
+    if let Some(schema) = name.and_then(|n| definitions.schemas.get(n)) {
+        require(definitions, schema, object);
+    }
+}
+
+fn require(all: &Definitions, schema: &Value, value: &mut Value) {
+    let schema = all.resolve(schema);
+    let property = |name: &str| schema.get("properties").and_then(|p| p.get(name));
+    match value {
+        Value::Object(map) => {
+            let required = schema.get("required").and_then(Value::as_array);
+            for name in required.into_iter().flatten().filter_map(Value::as_str) {
+                let known = property(name).map(|known| all.resolve(known));
+                let kind = known.and_then(|k| k.get("type")).and_then(Value::as_str);
+                let zero = match kind {
+                    // A text of another form is no Go string.
+                    Some("string") if known.is_none_or(|k| k.get("format").is_none()) => json!(""),
+                    Some("integer") => json!(0),
+                    Some("boolean") => json!(false),
+                    _ => continue,
+                };
+                map.entry(name).or_insert(zero);
+            }
+            for (name, sub) in map {
+                if let Some(known) = property(name).or(schema.get("additionalProperties")) {
+                    require(all, known, sub);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(known) = schema.get("items") {
+                items.iter_mut().for_each(|item| require(all, known, item));
+            }
+        }
+        _ => {}
+    }
+}
+
 /// The first field of an object that has another JSON type than its kind says, as a sentence.
 pub fn type_problem(group: &str, version: &str, kind: &str, object: &Value) -> Option<String> {
     let definitions = definitions();

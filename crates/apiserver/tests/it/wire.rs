@@ -411,6 +411,150 @@ async fn scale_reads_and_writes_replicas() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_applied_scale_owns_the_replicas_of_what_is_behind_it() {
+    let server = server();
+    let client = client(&server);
+    install_widgets(&client).await;
+    widget_api(&client)
+        .create(&PostParams::default(), &widget("a", 1))
+        .await
+        .unwrap();
+    let apply = async |who: &str, version: &str, replicas: i64| {
+        let path = format!("{WIDGETS}/a/scale?fieldManager={who}");
+        let scale = json!({"apiVersion": version, "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": replicas}});
+        ask(Method::PATCH, &path)
+            .body("application/apply-patch+yaml", scale.to_string())
+            .send(&server)
+            .await
+    };
+    let wrong = apply("autoscaler", "example.com/v1", 3).await;
+    assert_eq!(wrong.code, 400, "{}", wrong.body);
+    let refused = apply("autoscaler", "autoscaling/v1", 3).await;
+    assert_eq!(refused.code, 409);
+    let why = refused.body["message"].as_str().unwrap();
+    assert!(
+        why.ends_with("using autoscaling/v1: .spec.replicas"),
+        "{why}"
+    );
+    let forced = apply("autoscaler&force=true", "autoscaling/v1", 3).await;
+    assert_eq!(
+        (forced.code, &forced.body["spec"]),
+        (200, &json!({"replicas": 3}))
+    );
+    let widget = ask(Method::GET, &format!("{WIDGETS}/a"))
+        .send(&server)
+        .await
+        .body;
+    assert_eq!(widget["spec"]["size"], 3);
+    let entries = widget["metadata"]["managedFields"].as_array().unwrap();
+    let owners: Vec<(&str, &str)> = entries
+        .iter()
+        .filter(|e| e.pointer("/fieldsV1/f:spec/f:size").is_some())
+        .map(|e| {
+            let text = |field: &str| e[field].as_str().unwrap_or_default();
+            (text("manager"), text("subresource"))
+        })
+        .collect();
+    assert_eq!(owners, [("autoscaler", "scale")]);
+    let again = apply("autoscaler", "autoscaling/v1", 3).await;
+    assert_eq!(again.code, 200, "applied twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_serves_no_version_is_not_seen_and_its_objects_lose_their_owners_all_the_same()
+{
+    let server = server();
+    install_widgets(&client(&server)).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let send = async |method: Method, path: &str, body: Value| {
+        let content = match method {
+            Method::PATCH => "application/json-patch+json",
+            _ => JSON,
+        };
+        let ask = ask(method, path).body(content, body.to_string());
+        ask.send(&server).await
+    };
+    let owners = async |names: &[&str]| {
+        let mut owners = Vec::new();
+        for name in names {
+            let found = ask(Method::GET, &format!("{maps}/{name}"))
+                .send(&server)
+                .await;
+            owners.push(json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": found.body["metadata"]["uid"]}));
+        }
+        json!(owners)
+    };
+    for name in ["one", "two"] {
+        send(Method::POST, maps, json!({"metadata": {"name": name}})).await;
+    }
+    let child = json!({"metadata": {"name": "child", "ownerReferences": owners(&["one"]).await}});
+    assert_eq!(send(Method::POST, maps, child).await.code, 201);
+    let mut owned = serde_json::to_value(widget("a", 1)).unwrap();
+    owned["metadata"]["ownerReferences"] = owners(&["one", "two"]).await;
+    assert_eq!(send(Method::POST, WIDGETS, owned).await.code, 201);
+    let serve = async |on: bool| {
+        let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com";
+        let patch = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": on}]);
+        assert_eq!(send(Method::PATCH, crd, patch).await.code, 200);
+    };
+    serve(false).await;
+    let groups = ask(Method::GET, "/apis").send(&server).await;
+    assert_eq!(groups.code, 200);
+    assert!(
+        !groups.body.to_string().contains("example.com"),
+        "{}",
+        groups.body
+    );
+    for path in ["/apis/example.com", WIDGETS] {
+        assert_eq!(
+            ask(Method::GET, path).send(&server).await.code,
+            404,
+            "{path}"
+        );
+    }
+
+    send(Method::DELETE, &format!("{maps}/one"), json!({})).await;
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    let gone = ask(Method::GET, &format!("{maps}/child"))
+        .send(&server)
+        .await;
+    assert_eq!(gone.code, 404, "the collector lives");
+    serve(true).await;
+    let widget = ask(Method::GET, &format!("{WIDGETS}/a"))
+        .send(&server)
+        .await;
+    assert_eq!(
+        widget.body["metadata"]["ownerReferences"],
+        owners(&["two"]).await
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_deleted_on_the_revision_that_was_asked_for() {
+    let server = server();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let made = ask(Method::POST, pods)
+        .body(JSON, pod.to_string())
+        .send(&server)
+        .await;
+    assert_eq!(made.code, 201, "{}", made.body);
+    let revision = made.body["metadata"]["resourceVersion"].as_str().unwrap();
+    let delete = async |revision: &str| {
+        let options = json!({"preconditions": {"resourceVersion": revision}});
+        ask(Method::DELETE, &format!("{pods}/p"))
+            .body(JSON, options.to_string())
+            .send(&server)
+            .await
+    };
+    assert_eq!(delete("1").await.code, 409);
+    assert_eq!(delete(revision).await.code, 200);
+    let gone = ask(Method::GET, &format!("{pods}/p")).send(&server).await;
+    assert_eq!(gone.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
 async fn versions_of_a_kind_are_faces_of_one_object_and_schemas_can_change() {
     let server = server();
     let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
