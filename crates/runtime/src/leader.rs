@@ -13,13 +13,16 @@ use crate::{Process, ProcessError};
 
 /// How long others wait after the holder's last sign of life.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// How long the holder tries to renew before it gives up; less than the above, so it always stops first.
+/// How long the holder tries to renew before it gives up, from when it asked for the last renewal that was
+/// granted: others count from when that was written, which is later, so it always stops first.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between tries.
 const RETRY: Duration = Duration::from_secs(2);
-/// Pause after a renewal: room for two more tries before the deadline, and less than half the writes of a
+/// Pause after a renewal: room for two tries before the deadline, and less than half the writes of a
 /// renewal at every try.
 const RENEW: Duration = Duration::from_secs(5);
+/// Time for one renewal: one that hangs on a connection that is gone leaves time for another.
+const TRY: Duration = Duration::from_secs(3);
 
 /// What this process has seen of the Lease.
 #[derive(Clone, Debug, Default)]
@@ -159,16 +162,17 @@ impl Election<'_> {
         }
     }
 
-    /// Takes the Lease; returns false when the process shuts down first.
-    async fn acquire(&mut self) -> bool {
+    /// Takes the Lease; returns when it asked for it, or nothing when the process shuts down first.
+    async fn acquire(&mut self) -> Option<Instant> {
         let shutdown = self.process.shutdown.clone();
         loop {
+            let asked = Instant::now();
             let attempt = tokio::time::timeout(RENEW_DEADLINE, self.attempt());
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return false,
+                () = shutdown.cancelled() => return None,
                 result = attempt => match result {
-                    Ok(Ok(true)) => return true,
+                    Ok(Ok(true)) => return Some(asked),
                     Ok(Ok(false)) => {}
                     Ok(Err(error)) => tracing::warn!(lease = self.name, %error, "cannot read or write the Lease"),
                     Err(_) => tracing::warn!(lease = self.name, "the API server does not answer"),
@@ -176,21 +180,24 @@ impl Election<'_> {
             }
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return false,
+                () = shutdown.cancelled() => return None,
                 () = tokio::time::sleep(RETRY) => {}
             }
         }
     }
 
-    /// Renews for ever; returns when the Lease is lost.
-    async fn keep(&mut self) {
-        let mut deadline = Instant::now() + RENEW_DEADLINE;
+    /// Renews for ever what was asked for at `asked`; returns when the Lease is lost.
+    async fn keep(&mut self, asked: Instant) {
+        let mut deadline = asked + RENEW_DEADLINE;
         let mut pause = RENEW;
         loop {
-            tokio::time::sleep(std::mem::replace(&mut pause, RETRY)).await;
-            match tokio::time::timeout_at(deadline, self.attempt()).await {
+            let next = Instant::now() + std::mem::replace(&mut pause, RETRY);
+            tokio::time::sleep_until(next.min(deadline)).await;
+            let asked = Instant::now();
+            let limit = deadline.min(asked + TRY);
+            match tokio::time::timeout_at(limit, self.attempt()).await {
                 Ok(Ok(true)) => {
-                    deadline = Instant::now() + RENEW_DEADLINE;
+                    deadline = asked + RENEW_DEADLINE;
                     pause = RENEW;
                 }
                 // Lost only when somebody else holds it now; a lost race is tried again.
@@ -199,7 +206,10 @@ impl Election<'_> {
                 Ok(Err(error)) => {
                     tracing::warn!(lease = self.name, %error, "cannot renew the Lease")
                 }
-                Err(_) => return,
+                Err(_) => {
+                    tracing::warn!(lease = self.name, "the API server does not answer");
+                    pause = Duration::ZERO;
+                }
             }
             if Instant::now() >= deadline {
                 return;
@@ -255,14 +265,14 @@ pub async fn lead(
         observed: Observed::default(),
         written: None,
     };
-    if !election.acquire().await {
+    let Some(asked) = election.acquire().await else {
         return Ok(());
-    }
+    };
     tracing::info!(lease = lease_name, identity = process.identity, "leading");
     let result = tokio::select! {
         biased;
         result = work => result,
-        () = election.keep() => {
+        () = election.keep(asked) => {
             return Err(ProcessError::new(format!(
                 "{} lost the Lease {}/{lease_name} and must stop at once; another replica takes over, or this one after its restart",
                 process.name, process.namespace

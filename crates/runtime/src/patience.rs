@@ -15,7 +15,8 @@ use tower::{BoxError, Layer, Service};
 /// Time for a whole answer, watches and followed logs excepted.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// A watch that says nothing for so long is ended, and so opened anew: a kube-apiserver sends a bookmark
-/// every minute to who asks for them, as every watch here does. Without this a connection that lost its
+/// about every minute to who asks for them, as every watch here does, and where it sends none, opening the
+/// watch again costs one request. Without this a connection that lost its
 /// other end would keep a process blind until the watch's own end, which is longer than a failover may
 /// take.
 const SILENCE_LIMIT: Duration = Duration::from_secs(90);

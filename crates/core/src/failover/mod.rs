@@ -81,7 +81,7 @@ pub const ROLLBACK_LIMIT: Duration = Duration::from_secs(60);
 /// and the group cannot be changed. A resync that runs has the whole budget.
 pub const PREFLIGHT_LIMIT: Duration = Duration::from_secs(60);
 /// How often an active failover looks again when no change woke it.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(5);
+pub const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// How often a request that waits for the lock looks again.
 pub const LOCK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a request waits for its turn: the longest budget that the failover before it may have. A
