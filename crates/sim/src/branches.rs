@@ -2,6 +2,7 @@
 //! forked for each schedule that it is given, so that each goes on from the same moment.
 
 use std::any::Any;
+use std::hash::RandomState;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -43,7 +44,10 @@ fn live(first: Schedule) {
     let stem = first.stem.clone();
     let mut branches = Branches { first: Some(first) };
     let history = AssertUnwindSafe(|| runtime.block_on(world::history(&stem, &mut branches)));
-    match catch_unwind(history) {
+    let ended = catch_unwind(history);
+    // What is told is told whole.
+    fork::end_within(0);
+    match ended {
         Ok(None) => fork::leave(0),
         Ok(Some(outcome)) => answer(&outcome),
         Err(panic) => answer(&Outcome::broken("panics", said(&*panic))),
@@ -56,6 +60,14 @@ fn live(first: Schedule) {
 fn reseed(seed: u64) {
     farshore_detshim::seed_thread(Some(seed));
     fastrand::seed(seed);
+}
+
+/// Moves the keys of the maps that are made from now on. `std` draws them once in the life of a thread and
+/// counts up from there, so that otherwise all branches of a stem would see one order of things.
+fn shuffle(seed: u64) {
+    for _ in 0..seed % 4096 {
+        std::hint::black_box(RandomState::new());
+    }
 }
 
 fn said(panic: &(dyn Any + Send)) -> String {
@@ -82,6 +94,7 @@ impl Branches {
                     Ok(None) => {
                         fork::end_within(WALL_LIMIT);
                         reseed(schedule.seed);
+                        shuffle(schedule.seed);
                         return Some(schedule);
                     }
                     Ok(Some(Ended::Code(0))) => continue,

@@ -20,8 +20,9 @@ const SITES: [&str; 2] = ["east", "west"];
 /// Names of the groups, for at most two.
 const GROUPS: [&str; 2] = ["shop", "bank"];
 
-/// So many seeds in a row share the seed of their stems: a stem takes as long as the rest of a history.
-const SEEDS_OF_A_STEM: u64 = 400;
+/// So many seeds in a row share the seed of their stems: a stem takes nearly as long as the rest of a
+/// history, and no two stems see the same order of things.
+const SEEDS_OF_A_STEM: u64 = 100;
 
 /// The schedule of a seed.
 pub fn schedule(seed: u64) -> Schedule {

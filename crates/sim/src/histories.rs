@@ -26,8 +26,16 @@ impl Histories {
     /// # Errors
     /// The program does not start.
     pub fn of(program: &Path, stem: Stem) -> anyhow::Result<Self> {
+        Self::logging(program, stem, "off")
+    }
+
+    /// The same, with the log of the processes on stderr, as in RUST_LOG.
+    ///
+    /// # Errors
+    /// The program does not start.
+    pub fn logging(program: &Path, stem: Stem, log: &str) -> anyhow::Result<Self> {
         let mut process = Command::new(program)
-            .arg(SERVE)
+            .args([SERVE, "--log", log])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -60,6 +68,8 @@ impl Histories {
             (Ok(_), Ok(outcome)) => outcome,
             (Err(error), _) => Outcome::broken("dies", error.to_string()),
             (_, Err(_)) => {
+                // It may still wait for more.
+                let _ = self.process.kill();
                 let ended = self.process.wait();
                 let ended = ended.map_or_else(|e| e.to_string(), |status| status.to_string());
                 let text = format!("the process of the stem said nothing more: {ended}");

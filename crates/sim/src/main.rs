@@ -210,7 +210,7 @@ struct Pair {
 
 impl Pair {
     fn of(cli: &Cli, program: &Path, schedule: &Schedule) -> anyhow::Result<Self> {
-        let histories = || Histories::of(program, schedule.stem.clone());
+        let histories = || Histories::logging(program, schedule.stem.clone(), &cli.log);
         Ok(Self {
             one: histories()?,
             other: (!cli.once).then(histories).transpose()?,
@@ -228,6 +228,11 @@ impl Pair {
                 invariant: "one-history".into(),
                 text: format!("line {line}\n    first:  {one}\n    second: {other}"),
             });
+        }
+        for violation in again.violations {
+            if !outcome.violations.contains(&violation) {
+                outcome.violations.push(violation);
+            }
         }
         outcome
     }
@@ -249,7 +254,7 @@ fn sum_up(
         shared.simulated / wall / threads as f64
     );
     let (mut failed, mut late) = (shared.failed, shared.late);
-    if !late.is_empty() && !cli.first {
+    if !late.is_empty() && (failed.is_empty() || !cli.first) {
         late.sort_unstable();
         println!(
             "NOT JUDGED: {} of the seeds, {} to {} among them, for which no time was left",

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Schedule {
     /// How the world comes about.
     pub stem: Stem,
-    /// Seed of names, of the order of things and of the draws of wire faults, from the drill on.
+    /// Seed of the order of things and of the draws of wire faults, from the drill on.
     pub seed: u64,
     /// Once everything is protected; times count from then.
     pub drill: Part,

@@ -32,7 +32,7 @@ fn a_seed_gives_one_log_whatever_branched_off_its_stem_before() {
     let earlier = one.run(&before);
     let one = one.run(&schedule);
     assert_same(&one, &histories(&schedule).run(&schedule));
-    assert_ne!(earlier.lines, one.lines, "another seed, another log");
+    assert_ne!(earlier.lines, one.lines, "another drill, another log");
     let stem = |o: &Outcome| {
         let line = o
             .lines
