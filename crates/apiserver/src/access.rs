@@ -152,18 +152,47 @@ fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResu
         .filter_map(|v| v.to_str().ok())
         .map(str::to_owned)
         .collect();
-    let wanted = std::iter::once(("users", &name)).chain(groups.iter().map(|g| ("groups", g)));
-    for (resource, name) in wanted {
-        let target = Target {
-            version: "v1".into(),
-            resource: resource.into(),
-            name: name.clone(),
-            ..Target::default()
-        };
-        authorize(server, &user, "impersonate", &target)?;
+    let account = name
+        .strip_prefix("system:serviceaccount:")
+        .and_then(|rest| rest.split_once(':'));
+    let target = |group: &str, resource: &str, name: &str| Target {
+        group: group.into(),
+        version: "v1".into(),
+        resource: resource.into(),
+        name: name.into(),
+        ..Target::default()
+    };
+    let mut wanted = vec![match account {
+        Some((namespace, account)) => Target {
+            namespace: namespace.into(),
+            ..target("", "serviceaccounts", account)
+        },
+        None => target("", "users", &name),
+    }];
+    wanted.extend(groups.iter().map(|g| target("", "groups", g)));
+    const AUTHENTICATION: &str = "authentication.k8s.io";
+    for (header, value) in headers {
+        let value = value.to_str().unwrap_or_default();
+        if header == "impersonate-uid" {
+            wanted.push(target(AUTHENTICATION, "uids", value));
+        } else if let Some(key) = header.as_str().strip_prefix("impersonate-extra-") {
+            wanted.push(Target {
+                subresource: key.into(),
+                ..target(AUTHENTICATION, "userextras", value)
+            });
+        }
+    }
+    for target in &wanted {
+        authorize(server, &user, "impersonate", target)?;
     }
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-    Ok(User::new(&name, &groups))
+    Ok(match account {
+        // Its groups follow from its name.
+        Some((namespace, account)) if groups.is_empty() => {
+            User::service_account(namespace, account, "")
+        }
+        _ => User::new(&name, &groups),
+    })
 }
 
 /// The user as the rules see it.

@@ -420,7 +420,11 @@ impl Collector {
         let Some(resource) = registry.by_kind(group, version, kind) else {
             return Owner::Unknown;
         };
-        // An owner in another namespace does not exist, and a cluster-scoped object has no namespaced owner.
+        if resource.namespaced && namespace.is_empty() {
+            // A cluster-scoped object cannot name a namespaced owner; it is left alone.
+            return Owner::Unknown;
+        }
+        // An owner in another namespace does not exist.
         let key = Key::new(
             if resource.namespaced { namespace } else { "" },
             reference["name"].as_str().unwrap_or(""),

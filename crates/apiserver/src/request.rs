@@ -83,8 +83,10 @@ impl Query {
         values.map(|(_, v)| v.clone()).collect()
     }
 
+    /// Whether a parameter is on: any value but `0` and `false` is, an empty one too.
     pub fn flag(&self, key: &str) -> bool {
-        matches!(self.get(key), Some("true" | "1"))
+        let value = self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v);
+        value.is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
     }
 }
 

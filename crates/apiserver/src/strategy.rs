@@ -17,6 +17,29 @@ pub(crate) enum Endpoint {
     Finalize,
 }
 
+/// A Service that is written without its address keeps it; one that has none any more loses it.
+fn keep_address(new: &mut Value, old: &Value) {
+    let external = |o: &Value| meta::field_text(o, "spec.type") == "ExternalName";
+    if external(old) {
+        return;
+    }
+    let gives_up = external(new);
+    let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else {
+        return;
+    };
+    for field in ["clusterIP", "clusterIPs"] {
+        let Some(was) = old.get("spec").and_then(|s| s.get(field)) else {
+            continue;
+        };
+        let is = spec.get(field).filter(|v| !v.is_null() && *v != "");
+        match (gives_up, is) {
+            (true, Some(is)) if is == was => drop(spec.remove(field)),
+            (false, None) => drop(spec.insert(field.into(), was.clone())),
+            _ => {}
+        }
+    }
+}
+
 /// Shapes a new object: server-owned metadata, no status, defaults.
 pub(crate) fn prepare_create(
     resource: &ResourceInfo,
@@ -71,6 +94,9 @@ pub(crate) fn prepare_update(
         Endpoint::Main => {
             if version.has_status() {
                 restore(new, old, "status");
+            }
+            if resource.table == "services" {
+                keep_address(new, old);
             }
             if resource.table == crate::store::NAMESPACES {
                 let finalizers = meta::field(old, "spec.finalizers")

@@ -281,7 +281,7 @@ async fn answer(
     entry.namespace = target.namespace.clone();
     entry.name = target.name.clone();
     entry.subresource = target.subresource.clone();
-    access::authorize(server, &user, verb, &target)?;
+    access::authorize(server, &user, verb, &judged(&target, verb, &query))?;
 
     let registry = server.registry();
     let Some(resource) = registry.get(&target.group, &target.resource).cloned() else {
@@ -470,4 +470,16 @@ async fn main_endpoint(call: &mut Call, verb: &str) -> ApiResult<Reply> {
         "deletecollection" => delete_requests::collection(call).await,
         _ => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// What access is judged by: who selects one object by its name needs a right to that one alone.
+fn judged(target: &Target, verb: &str, query: &Query) -> Target {
+    let mut judged = target.clone();
+    if matches!(verb, "list" | "watch") && judged.name.is_empty() {
+        let terms = query.get("fieldSelector").unwrap_or_default().split(',');
+        let named = terms.filter_map(|term| term.strip_prefix("metadata.name="));
+        let named = named.map(|name| name.trim_start_matches('=')).next();
+        judged.name = named.unwrap_or_default().into();
+    }
+    judged
 }

@@ -222,6 +222,13 @@ pub(crate) async fn create(call: &mut Call) -> ApiResult<Reply> {
     reply(call, 201, &written).await
 }
 
+/// Whether the user may create what an update or apply did not find. Kubernetes gives no reason here.
+fn may_create(call: &Call) -> ApiResult<()> {
+    access::authorize(&call.server, &call.user, "create", &call.target)
+        .map(drop)
+        .map_err(|_| ApiError::forbidden(&call.resource, &call.target.name, ""))
+}
+
 pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
     let object = decode(call)?;
     call.strict = strict(call)?;
@@ -249,6 +256,7 @@ pub(crate) async fn replace(call: &mut Call, endpoint: Endpoint) -> ApiResult<Re
     let unconditional = call.resource.traits.unconditional_update && !call.resource.is_custom();
     let exists = call.server.store.get(&call.resource.table, &key).is_some();
     if !exists && call.resource.traits.create_on_update && endpoint == Endpoint::Main {
+        may_create(call)?;
         let mut object = object;
         meta::set(&mut object, "name", json!(key.name));
         meta::unset(&mut object, "resourceVersion");
@@ -655,7 +663,7 @@ async fn apply(call: &mut Call, endpoint: Endpoint) -> ApiResult<Reply> {
         if !matches!(version.as_str(), "" | "0") {
             return Err(ApiError::modified(&call.resource, &key.name));
         }
-        access::authorize(&call.server, &call.user, "create", &call.target)?;
+        may_create(call)?;
         let object = next(None)?;
         let write = Write::Create {
             object,

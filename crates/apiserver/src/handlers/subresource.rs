@@ -537,13 +537,14 @@ async fn binding(call: &mut Call) -> ApiResult<Reply> {
             expected: stored.revision,
             value: pod,
         };
-        if call
-            .server
-            .store
-            .commit(&resource.table, &key, 0, change)
-            .is_ok()
-        {
-            call.changed = true;
+        let store = &call.server.store;
+        let dry_run = call.query.get("dryRun") == Some("All");
+        let bound = match dry_run {
+            true => store.rehearse(&resource.table, &key, change),
+            false => store.commit(&resource.table, &key, 0, change),
+        };
+        if bound.is_ok() {
+            call.changed |= !dry_run;
             return Ok(accepted(201));
         }
     }

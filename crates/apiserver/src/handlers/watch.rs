@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
@@ -24,6 +24,8 @@ use crate::store::{Event, EventKind, Stored};
 const BOOKMARK: Duration = Duration::from_secs(60);
 /// How long a watch lasts when the client names no time.
 const DEFAULT_TIMEOUT: u64 = 30 * 60;
+/// Longest time that counts: a year.
+const LONGEST_TIMEOUT: u64 = 365 * 24 * 60 * 60;
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
@@ -37,7 +39,11 @@ pub(crate) async fn watch(call: &mut Call) -> ApiResult<Reply> {
     let initial = call.query.get("sendInitialEvents");
     let bookmarks = call.query.flag("allowWatchBookmarks");
     let seconds = match call.query.get("timeoutSeconds").filter(|s| *s != "0") {
-        Some(text) => text.parse().map_err(|_| ApiError::no_number(text))?,
+        Some(text) => {
+            let seconds: i64 = text.parse().map_err(|_| ApiError::no_number(text))?;
+            // One that is over already ends at once.
+            u64::try_from(seconds).unwrap_or(0).min(LONGEST_TIMEOUT)
+        }
         None => DEFAULT_TIMEOUT,
     };
     if let Some(text) = call.query.get("limit") {
@@ -169,8 +175,16 @@ impl Watcher {
     /// Takes what is committed so far, then says with a bookmark how far that is.
     async fn catch_up(&mut self) {
         let revision = self.call.server.store.revision();
-        while let Ok(event) = self.rx.try_recv() {
-            self.take(&event).await;
+        loop {
+            match self.rx.try_recv() {
+                Ok(event) => self.take(&event).await,
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    // It was cut off, so there may be events that it was not given: no word of them.
+                    self.done = true;
+                    return;
+                }
+            }
         }
         self.sent = self.sent.max(revision);
         if self.bookmarks {

@@ -530,6 +530,27 @@ async fn a_kind_that_serves_no_version_is_not_seen_and_its_objects_lose_their_ow
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cluster_scoped_object_that_names_a_namespaced_owner_is_left_alone() {
+    let server = server();
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1"});
+    let role = json!({"metadata": {"name": "leaked", "ownerReferences": [owner]}, "rules": []});
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = json!({"metadata": {"name": "collected", "ownerReferences": [owner]}});
+    for (path, body) in [(roles, role), (maps, map)] {
+        let made = ask(Method::POST, path)
+            .body(JSON, body.to_string())
+            .send(&server)
+            .await;
+        assert_eq!(made.code, 201, "{}", made.body);
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    let code = async |path: String| ask(Method::GET, &path).send(&server).await.code;
+    assert_eq!(code(format!("{maps}/collected")).await, 404);
+    assert_eq!(code(format!("{roles}/leaked")).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_is_deleted_on_the_revision_that_was_asked_for() {
     let server = server();
     let pods = "/api/v1/namespaces/default/pods";
