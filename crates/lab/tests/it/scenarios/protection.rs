@@ -217,11 +217,12 @@ async fn the_group_is_mirrored_and_its_states_are_the_documented_ones() {
         assert_eq!(mirror.spec.desired_state.as_str(), state, "{cluster}");
         assert_eq!(mirror.spec.members.len(), vms.len());
         assert!(mirror.spec.members.iter().all(|m| m.vm_ref.is_some()));
-        let current = mirror
-            .status
-            .and_then(|s| s.current_state)
-            .map(|s| s.as_str());
-        assert_eq!(current, Some(state), "{cluster}");
+        eventually(&format!("the group being {state} on {cluster}"), || async {
+            let status = group(cluster).get("shop").await?.status.unwrap_or_default();
+            Ok((status.current_state.map(|s| s.as_str()) == Some(state)).then_some(()))
+        })
+        .await
+        .unwrap();
     }
     lab.set_site("east", false).await.unwrap();
     eventually("the group unknown", || async {
