@@ -451,7 +451,10 @@ impl World<'_> {
                     let params = PatchParams::default();
                     nodes.patch(&name, &params, &Patch::Merge(patch)).await
                 };
-                if done.await.is_ok() {
+                self.checker.by_hand(true);
+                let done = done.await;
+                self.checker.by_hand(false);
+                if done.is_ok() {
                     break;
                 }
                 tokio::time::sleep(Duration::from_secs(1)).await;
