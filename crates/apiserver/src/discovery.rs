@@ -206,11 +206,12 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     }
 }
 
-/// The groups in the order of discovery.
+/// The kinds that serve any version.
 fn served_at_all(resources: &[Arc<ResourceInfo>]) -> impl Iterator<Item = &Arc<ResourceInfo>> {
     resources.iter().filter(|r| !r.versions.is_empty())
 }
 
+/// The groups in the order of discovery.
 pub(crate) fn groups(resources: &[Arc<ResourceInfo>]) -> Vec<String> {
     let mut groups: Vec<String> = served_at_all(resources).map(|r| r.group.clone()).collect();
     let rank = |group: &String| {

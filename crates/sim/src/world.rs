@@ -451,7 +451,7 @@ impl World<'_> {
                     let params = PatchParams::default();
                     nodes.patch(&name, &params, &Patch::Merge(patch)).await
                 };
-                self.checker.by_hand(true);
+                self.checker.by_hand(!on);
                 let done = done.await;
                 self.checker.by_hand(false);
                 if done.is_ok() {

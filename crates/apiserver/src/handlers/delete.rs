@@ -158,9 +158,13 @@ pub(crate) async fn delete(
             "this namespace may not be deleted",
         ));
     }
-    let mut announcement = None;
+    let mut announcement: Option<Arc<Stored>> = None;
     loop {
-        let Some(stored) = server.store.get(&resource.table, key) else {
+        let same = |found: &Arc<Stored>| {
+            let announced = announcement.as_ref();
+            announced.is_none_or(|a| meta::uid(&a.value) == meta::uid(&found.value))
+        };
+        let Some(stored) = server.store.get(&resource.table, key).filter(same) else {
             // Somebody else ended what was announced here.
             let announced = announcement.map(Deleted::Gone);
             return announced.ok_or_else(|| ApiError::not_found(resource, &key.name));
