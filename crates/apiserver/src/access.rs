@@ -211,7 +211,10 @@ pub(crate) fn decide(server: &Server, user: rbac::User<'_>, attributes: &Attribu
             reason: "this server does not check access".into(),
         };
     }
-    with_policy(server, |policy| rbac::allowed(user, attributes, policy))
+    let policies = server.store.newest(POLICY);
+    server.decisions.get(policies, user, attributes, || {
+        with_policy(server, |policy| rbac::allowed(user, attributes, policy))
+    })
 }
 
 /// Gives the rules of a user in a namespace to `use_rules`.

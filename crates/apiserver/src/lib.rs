@@ -8,6 +8,7 @@ pub(crate) mod builtin;
 pub(crate) mod conversion;
 pub(crate) mod convert;
 pub(crate) mod crd;
+pub(crate) mod decisions;
 pub(crate) mod discovery;
 pub(crate) mod duplicates;
 pub(crate) mod error;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Grant, MASTERS, Tokens, User};
+use crate::decisions::Decisions;
 use crate::fault::Fault;
 use crate::handlers::write::{Managed, Unknown, Writer, at_once};
 use crate::hooks::Hooks;
@@ -70,6 +71,7 @@ pub(crate) struct Server {
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     pub rbac: bool,
     pub store: Store,
+    pub decisions: Decisions,
     registry: RwLock<Arc<Registry>>,
     /// Held while the registry is brought in line with a CRD, so that two writers cannot swap.
     pub crd_order: Mutex<()>,
@@ -250,6 +252,7 @@ impl ApiServer {
             clock: options.now,
             rbac: options.rbac,
             store: Store::default(),
+            decisions: Decisions::default(),
             registry: RwLock::new(Arc::new(kinds::builtin())),
             crd_order: Mutex::new(()),
             ident,

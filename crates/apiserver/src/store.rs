@@ -192,6 +192,15 @@ impl Store {
         self.lock().revision
     }
 
+    /// The revision of the last change of each of these tables; 0 for one that never held anything.
+    pub fn newest<const N: usize>(&self, tables: [&str; N]) -> [u64; N] {
+        let inner = self.lock();
+        tables.map(|table| {
+            let table = inner.tables.get(table);
+            table.map_or(0, |t| t.history.back().map_or(t.expired, |e| e.revision))
+        })
+    }
+
     pub fn get(&self, table: &str, key: &Key) -> Option<Arc<Stored>> {
         self.lock().tables.get(table)?.objects.get(key).cloned()
     }

@@ -13,7 +13,9 @@ use farshore_runtime::events::Recorder;
 use farshore_runtime::remote::Clusters;
 use farshore_runtime::{Process, ProcessError};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Resource};
+use tokio::sync::OnceCell;
 
 /// Pause between looks for the zone at start.
 const ZONE_PAUSE: Duration = Duration::from_secs(5);
@@ -29,6 +31,8 @@ pub struct Hub {
     pub namespace: String,
     /// Clients of the workload clusters.
     pub clusters: Clusters,
+    /// UID of the namespace, once it was read: it stays what it is as long as the process is in it.
+    namespace_uid: Arc<OnceCell<String>>,
 }
 
 impl Hub {
@@ -49,6 +53,7 @@ impl Hub {
             zone,
             namespace,
             clusters,
+            namespace_uid: Arc::default(),
         })
     }
 
@@ -69,6 +74,18 @@ impl Hub {
             &self.process.identity,
             self.process.clock.clone(),
         )
+    }
+
+    /// UID of the zone's namespace.
+    pub async fn namespace_uid(&self) -> Result<&str, ReconcileError> {
+        let read = async || {
+            let all: Api<Namespace> = Api::all(self.process.client.clone());
+            let doing = format!("reading Namespace {}", self.namespace);
+            let found = all.get(&self.namespace).await.during(&doing)?;
+            let none = || ReconcileError::new("it has no UID").during(&doing);
+            found.metadata.uid.ok_or_else(none)
+        };
+        Ok(self.namespace_uid.get_or_try_init(read).await?)
     }
 
     /// The zone as it is now.

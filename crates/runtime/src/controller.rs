@@ -14,6 +14,7 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::Process;
 
@@ -32,6 +33,11 @@ const GRACE: Duration = Duration::from_secs(10);
 pub trait Reconciler<K>: Send + Sync + 'static {
     /// Name for logs.
     fn name(&self) -> &'static str;
+    /// Shortest time from one look at an object to the next: what changes meanwhile is seen by that one.
+    /// Zero looks at once, for what others wait for.
+    fn pace(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Looks at the world, decides and acts; says when to look again.
     fn reconcile(
         &self,
@@ -148,9 +154,25 @@ impl Backoff for WatchBackoff {
 struct Context<R> {
     reconciler: R,
     failures: Mutex<BTreeMap<String, u32>>,
+    /// When each object was last looked at, if that is not longer ago than the pace.
+    looks: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl<R> Context<R> {
+    /// Time until this object may be looked at; none when it may now, which then counts as a look.
+    fn not_before(&self, key: &str, pace: Duration) -> Option<Duration> {
+        if pace.is_zero() {
+            return None;
+        }
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        looks.retain(|_, at| at.elapsed() < pace);
+        if let Some(at) = looks.get(key) {
+            return Some(pace.saturating_sub(at.elapsed()));
+        }
+        looks.insert(key.to_owned(), Instant::now());
+        None
+    }
+
     /// Counts a failure of this object; returns how many came in a row.
     fn failed(&self, key: String) -> u32 {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,6 +216,7 @@ pub async fn run<K, R>(
     let context = Arc::new(Context {
         reconciler,
         failures: Mutex::default(),
+        looks: Mutex::default(),
     });
     let results = Controller::new(api, watch)
         .with_config(Config::default().concurrency(concurrency))
@@ -229,6 +252,9 @@ where
     R: Reconciler<K>,
 {
     let key = key(&*object);
+    if let Some(rest) = context.not_before(&key, context.reconciler.pace()) {
+        return Ok(Action::requeue(rest));
+    }
     let requeue = tokio::time::timeout(RECONCILE_LIMIT, context.reconciler.reconcile(object))
         .await
         .map_err(|_| {

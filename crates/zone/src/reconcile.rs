@@ -8,6 +8,7 @@ use farshore_api::conditions::zone as types;
 use farshore_api::meta::finalizers;
 use farshore_api::zone::ProtectionZoneStatus;
 use farshore_api::{ProtectionRequest, ProtectionZone};
+use farshore_chart::ChartError;
 use farshore_core::zone::conclude::{self, Conclusion, Crds, Outcomes, Stack};
 use farshore_core::zone::permissions::Permission;
 use farshore_core::zone::{self, Claim, Observed, Site, Step};
@@ -23,6 +24,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
 use crate::claim::{self, Owner};
+use crate::stack::Wanted;
 use crate::watches::Watches;
 use crate::{CONTROLLER, MANAGER, crds, policy, probe, stack};
 
@@ -39,6 +41,8 @@ pub struct Zones {
     needed: BTreeSet<Permission>,
     /// Clients by namespace of the zone.
     clusters: Mutex<BTreeMap<String, Clusters>>,
+    /// What was rendered: by the zone's name and namespace, the site, and whether that is OpenShift.
+    stacks: Mutex<BTreeMap<(String, String, Site, bool), Arc<Wanted>>>,
     /// For what reason and since when a zone fails, by its UID.
     failing: Mutex<BTreeMap<String, (String, Timestamp)>>,
 }
@@ -70,6 +74,7 @@ impl Zones {
             definitions,
             needed,
             clusters: Mutex::default(),
+            stacks: Mutex::default(),
             failing: Mutex::default(),
         })
     }
@@ -383,23 +388,26 @@ impl Zones {
         }
     }
 
-    fn wanted(
-        &self,
-        observed: &Observed,
-        site: &Site,
-    ) -> Result<stack::Wanted, farshore_chart::ChartError> {
+    fn wanted(&self, observed: &Observed, site: &Site) -> Result<Arc<Wanted>, ChartError> {
         let zone = observed.zone.name_any();
-        match site {
-            Site::Hub => stack::manager(&zone, &observed.zone.namespace().unwrap_or_default()),
-            Site::Cluster(name) => {
-                let facts = observed
-                    .clusters
-                    .iter()
-                    .find(|c| c.name == *name)
-                    .and_then(|c| c.probe.as_ref().ok());
-                stack::workload(&zone, name, facts.is_some_and(|facts| facts.openshift))
-            }
+        let namespace = observed.zone.namespace().unwrap_or_default();
+        let openshift = observed
+            .clusters
+            .iter()
+            .find(|c| *site == Site::Cluster(c.name.clone()))
+            .and_then(|c| c.probe.as_ref().ok())
+            .is_some_and(|facts| facts.openshift);
+        let key = (zone, namespace, site.clone(), openshift);
+        let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wanted) = stacks.get(&key) {
+            return Ok(wanted.clone());
         }
+        let wanted = Arc::new(match site {
+            Site::Hub => stack::manager(&key.0, &key.1)?,
+            Site::Cluster(name) => stack::workload(&key.0, name, openshift)?,
+        });
+        stacks.insert(key, wanted.clone());
+        Ok(wanted)
     }
 
     async fn finish(

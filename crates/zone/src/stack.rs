@@ -2,6 +2,7 @@
 //! the charts inside this program and applied object by object.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use farshore_api::meta::{WORKLOAD_NAMESPACE, labels};
 use farshore_chart::{Chart, ChartError, MANAGER_CONTROL_PLANE, Release, WORKLOAD_CONTROL_PLANE};
@@ -102,7 +103,7 @@ pub fn granted() -> Result<BTreeSet<Permission>, ChartError> {
 /// far the roll-out has come.
 pub async fn install(
     client: &Client,
-    wanted: Result<Wanted, ChartError>,
+    wanted: Result<Arc<Wanted>, ChartError>,
     zone: &str,
     now: Timestamp,
 ) -> Stack {

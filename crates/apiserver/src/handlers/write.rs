@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::admission::{Admission, Operation};
 use crate::body::Strict;
@@ -606,23 +606,42 @@ pub(crate) fn same(new: &Value, old: &Value) -> bool {
     if new == old {
         return true;
     }
-    let rest = |o: &Value| o.as_object().is_some_and(|m| m.contains_key("metadata"));
-    if !rest(new) || !rest(old) {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else {
         return false;
-    }
-    let timeless = |o: &Value| {
-        let mut o = o.clone();
-        if let Some(entries) = meta::metadata_mut(&mut o)
-            .get_mut("managedFields")
-            .and_then(Value::as_array_mut)
-        {
-            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
-                entry.remove("time");
-            }
-        }
-        o
     };
-    timeless(new) == timeless(old)
+    alike(new, old, |field, new, old| match (new, old) {
+        (Value::Object(new), Value::Object(old)) if field == "metadata" => {
+            alike(new, old, |field, new, old| match (new, old) {
+                (Value::Array(new), Value::Array(old)) if field == "managedFields" => {
+                    new.len() == old.len() && new.iter().zip(old).all(|(n, o)| timeless(n, o))
+                }
+                _ => new == old,
+            })
+        }
+        _ => new == old,
+    })
+}
+
+/// Whether two maps have the same fields, and `same` says so of the values of each.
+fn alike(
+    new: &Map<String, Value>,
+    old: &Map<String, Value>,
+    same: impl Fn(&str, &Value, &Value) -> bool,
+) -> bool {
+    new.len() == old.len()
+        && new
+            .iter()
+            .all(|(field, new)| old.get(field).is_some_and(|old| same(field, new, old)))
+}
+
+/// Equality of two entries of managedFields apart from their time.
+fn timeless(new: &Value, old: &Value) -> bool {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else {
+        return new == old;
+    };
+    let rest = |of: &Map<String, Value>| of.keys().filter(|k| *k != "time").count();
+    let mut fields = new.iter().filter(|(field, _)| *field != "time");
+    rest(new) == rest(old) && fields.all(|(field, value)| old.get(field) == Some(value))
 }
 
 /// A problem of types in the words of the converter that reads what a strategic patch has made.

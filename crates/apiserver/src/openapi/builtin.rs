@@ -208,7 +208,7 @@ fn short(name: &str) -> &str {
 pub(super) fn reference(schema: &Value) -> Option<&str> {
     let found = schema.get("$ref");
     found
-        .or_else(|| schema.pointer("/allOf/0/$ref"))
+        .or_else(|| schema.get("allOf")?.get(0)?.get("$ref"))
         .and_then(Value::as_str)
 }
 

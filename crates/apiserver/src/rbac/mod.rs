@@ -234,7 +234,8 @@ fn rules_of<'a>(
         return ControlFlow::Continue(());
     }
     let selectors = role
-        .pointer("/aggregationRule/clusterRoleSelectors")
+        .get("aggregationRule")
+        .and_then(|rule| rule.get("clusterRoleSelectors"))
         .and_then(Value::as_array);
     let Some(selectors) = selectors else {
         let rules = role.get("rules").and_then(Value::as_array);

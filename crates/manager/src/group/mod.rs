@@ -5,6 +5,7 @@ mod observe;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use farshore_api::meta::{labels, managers};
 use farshore_api::protection_group::GroupMember;
@@ -26,6 +27,8 @@ use crate::hub::{Hub, Troubles};
 
 /// Groups at a time.
 const CONCURRENCY: u16 = 4;
+/// Shortest time from one look at a group to the next.
+const PACE: Duration = Duration::from_millis(200);
 /// What a lock's name begins with, before its group's name.
 const LOCK: &str = "failover-lock-";
 
@@ -82,6 +85,10 @@ impl Groups {
 impl Reconciler<ProtectionGroup> for Groups {
     fn name(&self) -> &'static str {
         managers::PG_SYNC
+    }
+
+    fn pace(&self) -> Duration {
+        PACE
     }
 
     async fn reconcile(&self, object: Arc<ProtectionGroup>) -> Result<Requeue, ReconcileError> {

@@ -7,6 +7,7 @@ pub(crate) use observe::{Remotes, failovers};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use farshore_api::meta::{labels, managers};
 use farshore_api::protection_request::ProtectionRequestStatus;
@@ -28,6 +29,9 @@ use crate::kubevirt;
 
 /// Requests at a time.
 const CONCURRENCY: u16 = 8;
+/// Shortest time from one look at a request to the next. A VM that moves changes some twenty times within
+/// seconds; no one waits for what the request says of it meanwhile.
+const PACE: Duration = Duration::from_millis(500);
 
 /// The requests that were seen, with their VMs: whoever a change of the zone concerns.
 #[derive(Clone, Default)]
@@ -106,6 +110,10 @@ impl Protection {
 impl Reconciler<ProtectionRequest> for Protection {
     fn name(&self) -> &'static str {
         managers::PROTECTION
+    }
+
+    fn pace(&self) -> Duration {
+        PACE
     }
 
     async fn reconcile(&self, object: Arc<ProtectionRequest>) -> Result<Requeue, ReconcileError> {

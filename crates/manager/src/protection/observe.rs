@@ -83,11 +83,6 @@ pub async fn observe(
     };
     let zone = hub.read_zone().await?;
     let needs = Needs::of(&request);
-    let namespace: Api<Namespace> = Api::all(hub.process.client.clone());
-    let own = namespace
-        .get(&hub.namespace)
-        .await
-        .during(format!("reading Namespace {}", hub.namespace))?;
     let policies = hub
         .api::<DRBDReplicationPolicy>()
         .list(&ListParams::default())
@@ -111,7 +106,7 @@ pub async fn observe(
     };
 
     let mut seen = Observed {
-        zone_namespace_uid: own.metadata.uid.unwrap_or_default(),
+        zone_namespace_uid: hub.namespace_uid().await?.to_owned(),
         request,
         zone,
         policies,

@@ -139,3 +139,65 @@ async fn another_object_triggers_also_after_an_outage_in_which_it_vanished() {
     process.shutdown.cancel();
     run.await.unwrap();
 }
+
+/// Looks at most every two seconds, and notes in milliseconds when it did.
+struct Paced(Times, Instant);
+
+impl Reconciler<ConfigMap> for Paced {
+    fn name(&self) -> &'static str {
+        "paced"
+    }
+
+    fn pace(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
+    async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Requeue, ReconcileError> {
+        let at = self.1.elapsed().as_millis().try_into().unwrap();
+        self.0.lock().unwrap().push((object.name_any(), at));
+        Ok(Requeue::Change)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_changes_without_pause_is_looked_at_in_its_pace_and_once_more_at_the_end() {
+    let server = support::server();
+    let process = support::process(&server, "pod");
+    let api: Api<ConfigMap> = Api::default_namespaced(process.client.clone());
+    for name in ["busy", "calm"] {
+        let post = PostParams::default();
+        api.create(&post, &named(name)).await.unwrap();
+    }
+    let times = Times::default();
+    let paced = Paced(times.clone(), Instant::now());
+    let changes = async {
+        for n in 0..50 {
+            sleep(Duration::from_millis(100)).await;
+            let change = json!({"data": {"n": n.to_string()}});
+            let patch = kube::api::Patch::Merge(&change);
+            let params = kube::api::PatchParams::default();
+            api.patch("busy", &params, &patch).await.unwrap();
+        }
+        sleep(Duration::from_secs(60)).await;
+        process.shutdown.cancel();
+    };
+    let none = futures::stream::pending().boxed();
+    let run = controller::run(
+        &process,
+        api.clone(),
+        watcher::Config::default(),
+        paced,
+        none,
+        4,
+    );
+    futures::join!(changes, run);
+    // The last change comes after 5 s; the look that is due after it sees it.
+    let looks = of(&times, "busy");
+    assert_eq!(looks.len(), 4, "{looks:?}");
+    let apart: Vec<u64> = looks.windows(2).map(|w| w[1] - w[0]).collect();
+    assert!(
+        apart.iter().all(|ms| (2000..2010).contains(ms)),
+        "{looks:?}"
+    );
+    assert_eq!(of(&times, "calm").len(), 1);
+}
