@@ -14,6 +14,7 @@ pub mod guests;
 pub mod lab;
 pub mod measure;
 pub mod processes;
+mod pulse;
 pub mod sim;
 pub mod storage;
 pub mod story;

@@ -13,7 +13,6 @@ mod device;
 mod kernel;
 mod meeting;
 mod metadata;
-mod pulse;
 mod state;
 mod sync;
 
@@ -28,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 pub use device::Device;
 pub use metadata::Metadata;
 
+use crate::pulse::Pulse;
 use crate::storage::Storage;
-use pulse::Pulse;
 use state::{Place, State};
 
 /// Speeds of the simulated hardware.

@@ -64,7 +64,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !self.layer.faults.matter() {
+        let target = request.uri().path_and_query().map_or("", |t| t.as_str());
+        let kind = kind_of(request.method(), target);
+        // A watch lives to see the faults that are set while it is open.
+        if kind != Kind::Watch && !self.layer.faults.matter() {
             return self.inner.call(request).boxed();
         }
         let (inner, FaultLayer { faults, route }) = (self.inner.clone(), self.layer.clone());
@@ -72,7 +75,6 @@ where
             let method = request.method().clone();
             let uri = request.uri().clone();
             let target = uri.path_and_query().map_or("", |t| t.as_str());
-            let kind = kind_of(&method, target);
             let passing = pass(&faults, &route, inner, request, kind);
             let answer = if kind == Kind::Watch {
                 passing.await
@@ -94,13 +96,7 @@ where
             if kind != Kind::Watch {
                 return answer;
             }
-            let windows = faults.windows(&route);
-            answer.map(|response| {
-                if windows.is_empty() {
-                    return response;
-                }
-                response.map(|body| suffering(body, windows))
-            })
+            answer.map(|response| response.map(|body| suffering(body, faults, route)))
         }
         .boxed()
     }
@@ -222,14 +218,21 @@ fn respond(instead: Instead) -> Result<Response<ApiBody>, http::Error> {
 /// An open watch and the bad times ahead of it.
 struct Suffering {
     body: ApiBody,
+    faults: Faults,
+    route: Route,
+    /// The plan that the bad times are of.
+    plan: u64,
     windows: Vec<Window>,
     over: bool,
 }
 
-fn suffering(body: ApiBody, windows: Vec<Window>) -> ApiBody {
+fn suffering(body: ApiBody, faults: Faults, route: Route) -> ApiBody {
     let state = Suffering {
+        plan: faults.plan(),
+        windows: faults.windows(&route),
         body,
-        windows,
+        faults,
+        route,
         over: false,
     };
     let frames = stream::unfold(state, |mut state| async move {
@@ -245,6 +248,10 @@ impl Suffering {
                 return None;
             }
             let now = Instant::now();
+            if self.plan != self.faults.plan() {
+                self.plan = self.faults.plan();
+                self.windows = self.faults.windows(&self.route);
+            }
             if self.windows.first().is_some_and(|w| w.from <= now) {
                 let window = self.windows.remove(0);
                 match window.how {
@@ -265,6 +272,7 @@ impl Suffering {
             let next = self.windows.first().map(|w| w.from);
             tokio::select! {
                 biased;
+                () = self.faults.planned_after(self.plan) => {}
                 () = tokio::time::sleep_until(next.unwrap_or(now)), if next.is_some() => {}
                 frame = self.body.frame() => return frame,
             }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::draw::Draw;
+use crate::pulse::Pulse;
 pub use layer::FaultLayer;
 
 /// One fault.
@@ -149,7 +150,7 @@ type Listener = Arc<dyn Fn(&Traffic<'_>) + Send + Sync>;
 
 /// The faults of a lab; none until they are set. Clones share them.
 #[derive(Clone, Default)]
-pub struct Faults(Arc<Mutex<Inner>>);
+pub struct Faults(Arc<Mutex<Inner>>, Arc<Pulse>);
 
 #[derive(Default)]
 struct Inner {
@@ -215,6 +216,18 @@ impl Faults {
             .iter()
             .map(|f| (at(f.from_ms), at(f.to_ms), f.clone()))
             .collect();
+        drop(inner);
+        self.1.ring();
+    }
+
+    /// Number of the plan that is in force.
+    pub(crate) fn plan(&self) -> u64 {
+        self.1.count()
+    }
+
+    /// Waits for a plan after this one.
+    pub(crate) async fn planned_after(&self, plan: u64) {
+        self.1.beyond(plan).await;
     }
 
     /// Tells `listener` of every request of a process from now on. From then on, too, the server's
@@ -301,7 +314,7 @@ impl Faults {
         fate
     }
 
-    /// What a watch that begins now will meet.
+    /// What a watch that is open now will meet.
     pub(crate) fn windows(&self, route: &Route) -> Vec<Window> {
         let now = Instant::now();
         let inner = self.lock();

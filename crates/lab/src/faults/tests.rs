@@ -215,6 +215,25 @@ async fn a_silent_watch_tells_nothing_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn faults_that_are_set_while_a_watch_is_open_reach_it_and_those_that_are_taken_back_do_not() {
+    let bench = Bench::with(&[]);
+    let mut events = watch(&bench.maps()).await;
+    let begun = Instant::now();
+    bench.faults.set(1, &[fault(5, 20, What::StaleWatch)]);
+    second(6).await;
+    create(&bench.maps(), "a").await.unwrap();
+    assert_eq!(events.next().await.unwrap(), "a");
+    assert_eq!(begun.elapsed(), Duration::from_secs(20));
+    bench.faults.set(2, &[fault(5, 20, What::SilentWatch)]);
+    second(1).await;
+    bench.faults.set(3, &[]);
+    second(10).await;
+    create(&bench.maps(), "b").await.unwrap();
+    assert_eq!(events.next().await.unwrap(), "b");
+    assert_eq!(begun.elapsed(), Duration::from_secs(31));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_410_storm_ends_open_watches_and_new_ones_in_the_stream() {
     let bench = Bench::with(&[fault(5, 20, What::ExpiredWatch { percent: 100 })]);
     let mut open = watch(&bench.maps()).await;

@@ -19,11 +19,21 @@ impl Pulse {
         self.bell.notify_waiters();
     }
 
+    /// How often it has rung.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it has rung more often than this.
+    pub(crate) async fn beyond(&self, heard: u64) {
+        Listener { pulse: self, heard }.next().await;
+    }
+
     /// Hears every ring from now on.
     pub(crate) fn listen(&self) -> Listener<'_> {
         Listener {
             pulse: self,
-            heard: self.count.load(Ordering::SeqCst),
+            heard: self.count(),
         }
     }
 }
