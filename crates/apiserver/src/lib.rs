@@ -52,6 +52,6 @@ pub use tls::{Tls, TlsError};
 /// Makes the process-wide tables that are otherwise made on first use. A simulation that counts the random draws of its
 /// thread calls this once, before its first run, on another thread; nobody else needs it.
 pub fn warm_up() {
-    let _ = openapi::unknown_fields("", "v1", "ConfigMap", &serde_json::json!({}));
+    let _ = openapi::prune("", "v1", "ConfigMap", &mut serde_json::json!({}));
     let _ = rbac::default_objects();
 }

@@ -169,31 +169,6 @@ pub(crate) fn set_field(object: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// Removes the field at a path as error messages write it: `spec.containers[0].image`.
-pub(crate) fn remove_path(object: &mut Value, path: &str) {
-    let mut steps: Vec<&str> = path
-        .split(['.', '['])
-        .map(|s| s.trim_end_matches(']'))
-        .filter(|s| !s.is_empty())
-        .collect();
-    // A field can have no name at all.
-    let last = steps.pop().unwrap_or_default();
-    let mut at = object;
-    for step in steps {
-        let next = match at {
-            Value::Array(list) => step.parse::<usize>().ok().and_then(|i| list.get_mut(i)),
-            other => other.get_mut(step),
-        };
-        match next {
-            Some(next) => at = next,
-            None => return,
-        }
-    }
-    if let Some(map) = at.as_object_mut() {
-        map.remove(last);
-    }
-}
-
 /// Sets a condition in `status.conditions`; its time moves only with its status.
 pub(crate) fn set_condition(
     object: &mut Value,

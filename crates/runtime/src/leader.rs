@@ -18,8 +18,8 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Pause between tries.
 const RETRY: Duration = Duration::from_secs(2);
-/// Pause after a renewal: room for two tries before the deadline, and less than half the writes of a
-/// renewal at every try.
+/// From asking for one renewal to asking for the next: room for two tries before the deadline, and less than
+/// half the writes of a renewal at every try.
 const RENEW: Duration = Duration::from_secs(5);
 /// Time for one renewal: one that hangs on a connection that is gone leaves time for another.
 const TRY: Duration = Duration::from_secs(3);
@@ -189,16 +189,18 @@ impl Election<'_> {
     /// Renews for ever what was asked for at `asked`; returns when the Lease is lost.
     async fn keep(&mut self, asked: Instant) {
         let mut deadline = asked + RENEW_DEADLINE;
-        let mut pause = RENEW;
+        let mut next = asked + RENEW;
         loop {
-            let next = Instant::now() + std::mem::replace(&mut pause, RETRY);
             tokio::time::sleep_until(next.min(deadline)).await;
             let asked = Instant::now();
             let limit = deadline.min(asked + TRY);
-            match tokio::time::timeout_at(limit, self.attempt()).await {
+            let result = tokio::time::timeout_at(limit, self.attempt()).await;
+            let now = Instant::now();
+            next = now + RETRY;
+            match result {
                 Ok(Ok(true)) => {
                     deadline = asked + RENEW_DEADLINE;
-                    pause = RENEW;
+                    next = asked + RENEW;
                 }
                 // Lost only when somebody else holds it now; a lost race is tried again.
                 Ok(Ok(false)) if self.taken() => return,
@@ -208,10 +210,10 @@ impl Election<'_> {
                 }
                 Err(_) => {
                     tracing::warn!(lease = self.name, "the API server does not answer");
-                    pause = Duration::ZERO;
+                    next = now;
                 }
             }
-            if Instant::now() >= deadline {
+            if now >= deadline {
                 return;
             }
         }

@@ -450,15 +450,8 @@ impl Writer<'_> {
         };
         let dropped = match &version.structural {
             Some(schema) => schema.prune(object),
-            None => {
-                let unknown =
-                    openapi::unknown_fields(&resource.group, &version.name, &resource.kind, object)
-                        .unwrap_or_default();
-                unknown
-                    .iter()
-                    .for_each(|path| meta::remove_path(object, path));
-                unknown
-            }
+            None => openapi::prune(&resource.group, &version.name, &resource.kind, object)
+                .unwrap_or_default(),
         };
         let mut problems: Vec<String> = match self.unknown {
             Unknown::Refuse { .. } => strict.yaml_error().into_iter().collect(),

@@ -50,24 +50,20 @@ impl Definitions {
     }
 }
 
-/// The paths of the fields of an object that its kind does not have, such as
+/// Drops the fields of an object that its kind does not have, and returns their paths, such as
 /// `spec.template.spec.containers[0].imagee`; `None` for kinds without a known schema.
-pub fn unknown_fields(
-    group: &str,
-    version: &str,
-    kind: &str,
-    object: &Value,
-) -> Option<Vec<String>> {
+pub fn prune(group: &str, version: &str, kind: &str, object: &mut Value) -> Option<Vec<String>> {
     let definitions = definitions();
     let schema = definitions
         .schemas
         .get(definitions.name(group, version, kind)?)?;
-    let mut unknown = Vec::new();
-    walk(definitions, schema, object, "", &mut unknown);
-    Some(unknown)
+    let mut dropped = Vec::new();
+    prune_value(definitions, schema, object, &mut dropped);
+    Some(dropped)
 }
 
-fn walk(all: &Definitions, schema: &Value, value: &Value, path: &str, unknown: &mut Vec<String>) {
+/// Adds the paths of what it drops, as seen from `value`.
+fn prune_value(all: &Definitions, schema: &Value, value: &mut Value, dropped: &mut Vec<String>) {
     let schema = all.resolve(schema);
     match value {
         Value::Object(map) => {
@@ -76,28 +72,40 @@ fn walk(all: &Definitions, schema: &Value, value: &Value, path: &str, unknown: &
             if properties.is_none() && additional.is_none() {
                 return;
             }
-            for (name, sub) in map {
-                let here = if path.is_empty() {
-                    name.clone()
-                } else {
-                    format!("{path}.{name}")
-                };
-                match (properties.and_then(|p| p.get(name)), additional) {
-                    (Some(known), _) | (None, Some(known)) => {
-                        walk(all, known, sub, &here, unknown);
-                    }
-                    (None, None) => unknown.push(here),
+            map.retain(|name, sub| {
+                let known = properties.and_then(|p| p.get(name)).or(additional);
+                match known {
+                    Some(known) => prune_below(all, known, sub, dropped, || name.clone()),
+                    None => dropped.push(name.clone()),
                 }
-            }
+                known.is_some()
+            });
         }
         Value::Array(items) => {
             if let Some(known) = schema.get("items") {
-                for (n, item) in items.iter().enumerate() {
-                    walk(all, known, item, &format!("{path}[{n}]"), unknown);
+                for (n, item) in items.iter_mut().enumerate() {
+                    prune_below(all, known, item, dropped, || format!("[{n}]"));
                 }
             }
         }
         _ => {}
+    }
+}
+
+/// As [`prune_value`], with paths that begin at the value around this one. Nearly always nothing is dropped,
+/// so that they are put together on the way back.
+fn prune_below(
+    all: &Definitions,
+    schema: &Value,
+    value: &mut Value,
+    dropped: &mut Vec<String>,
+    step: impl Fn() -> String,
+) {
+    let before = dropped.len();
+    prune_value(all, schema, value, dropped);
+    let parting = if value.is_array() { "" } else { "." };
+    for path in &mut dropped[before..] {
+        *path = format!("{}{parting}{path}", step());
     }
 }
 

@@ -18,7 +18,7 @@ use crate::discovery;
 use crate::registry::{Origin, ResourceInfo};
 
 pub use applied::applied_problem;
-pub use builtin::{fill_nulls, fill_required, type_problem, unknown_fields};
+pub use builtin::{fill_nulls, fill_required, prune, type_problem};
 
 /// `GET /openapi/v3`: where the document of each group version is.
 pub fn index(resources: &[Arc<ResourceInfo>]) -> Value {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{document, index, unknown_fields};
+use super::{document, index, prune};
 use crate::discovery::tests::resource;
 use crate::registry::ResourceInfo;
 
@@ -254,38 +254,53 @@ fn operations_tell_their_parameters_and_kind() {
 }
 
 #[test]
-fn fields_that_a_built_in_kind_does_not_have_are_found() {
-    let deployment = json!({
+fn fields_that_a_built_in_kind_does_not_have_are_dropped_and_named() {
+    let mut deployment = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "a", "labels": {"any": "thing"}, "lables": {}},
+        "kind]": "Deployment",
+        "metadata": {"name": "a", "labels": {"any": "thing"}, "lables": {}, "": 1},
         "spec": {
             "replica": 1,
             "selector": {"matchLabels": {"a": "b"}},
             "template": {"spec": {"containers": [
-                {"name": "c", "imagee": "i", "resources": {"limits": {"cpu": 1}}, "ports": [{"containerPort": 80, "hostport": 1}]},
+                {"name": "c", "imagee": "i", "resources": {"limits": {"cpu": 1}}, "ports": [{"containerPort": 80, "hostport": 1}], "[0].name": 1},
             ]}},
         },
     });
+    let mut dropped = prune("apps", "v1", "Deployment", &mut deployment).unwrap();
+    dropped.sort();
     assert_eq!(
-        unknown_fields("apps", "v1", "Deployment", &deployment).unwrap(),
+        dropped,
         [
+            "kind]",
+            "metadata.",
             "metadata.lables",
             "spec.replica",
+            "spec.template.spec.containers[0].[0].name",
             "spec.template.spec.containers[0].imagee",
             "spec.template.spec.containers[0].ports[0].hostport",
         ]
     );
-    let crd = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": {"properties": {"a": {"default": {"x": 1}, "$ref": "x", "x-kubernetes-validations": [{"rule": "r"}]}}}}}]}});
     assert_eq!(
-        unknown_fields(
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-            &crd
-        )
-        .unwrap(),
+        deployment,
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "a", "labels": {"any": "thing"}},
+            "spec": {
+                "selector": {"matchLabels": {"a": "b"}},
+                "template": {"spec": {"containers": [
+                    {"name": "c", "resources": {"limits": {"cpu": 1}}, "ports": [{"containerPort": 80}]},
+                ]}},
+            },
+        })
+    );
+    let mut crd = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": {"properties": {"a": {"default": {"x": 1}, "$ref": "x", "x-kubernetes-validations": [{"rule": "r"}]}}}}}]}});
+    let kind = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    assert_eq!(
+        prune(kind.0, kind.1, kind.2, &mut crd).unwrap(),
         Vec::<String>::new()
     );
-    assert_eq!(unknown_fields("a.io", "v1", "Plan", &json!({})), None);
+    assert_eq!(prune("a.io", "v1", "Plan", &mut json!({})), None);
 }

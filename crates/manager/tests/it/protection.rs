@@ -222,6 +222,7 @@ async fn a_drbd_volume_deleted_by_hand_is_made_again() {
 #[tokio::test(start_paused = true)]
 async fn a_restarted_manager_keeps_what_it_chose() {
     let mut world = protected(2).await;
+    world.settled("db01").await;
     let before = world.request("db01").await.status.unwrap();
     world.kill();
     world.start();
@@ -295,6 +296,7 @@ async fn what_is_refused_is_told_and_tried_again_when_the_world_changes() {
     );
     world.machine("db01", 1).await;
     world.until_phase("db01", Protected).await;
+    world.settled("db01").await;
     let marks = world.marks();
     world.sleep(600).await;
     assert!(world.writes_since(marks).is_empty());

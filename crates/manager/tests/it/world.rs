@@ -15,6 +15,7 @@ use farshore_api::{
     ProtectionZone,
 };
 use farshore_apiserver::{ApiServer, ApiService, LogEntry, Options};
+use farshore_core::conditions;
 use farshore_runtime::{CancellationToken, Clock, Connector, Process};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
@@ -484,6 +485,15 @@ impl World {
     pub async fn until_phase(&self, name: &str, phase: ProtectionPhase) {
         self.until(&format!("{name} is {phase}"), || async {
             self.phase(name).await == Some(phase)
+        })
+        .await;
+    }
+
+    /// Waits until the standby of this request is in step, too, which is told last.
+    pub async fn settled(&self, name: &str) {
+        self.until(&format!("the standby of {name} is in step"), || async {
+            let status = self.request(name).await.status.unwrap_or_default();
+            conditions::get(&status.conditions, "StandbyInStep").is_some_and(|c| c.status == "True")
         })
         .await;
     }

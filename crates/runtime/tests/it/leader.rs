@@ -1,10 +1,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farshore_apiserver::ApiServer;
 use farshore_runtime::{Process, ProcessError, leader};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
+use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
 
 use crate::support;
 
@@ -143,4 +145,87 @@ async fn a_holder_that_cannot_renew_stops_before_anybody_else_may_lead() {
     sleep(Duration::from_secs(30)).await;
     assert!(record.of("b")[0].0 >= stopped);
     assert_eq!(record.leaders(), 1);
+}
+
+/// When a contender asked for each write.
+type Asked = Arc<Mutex<Vec<Instant>>>;
+
+/// A client whose answers to writes come `late`, and which is not answered at all from `cut` on.
+fn slow(server: &ApiServer, late: Duration, cut: Instant, asked: &Asked) -> Client {
+    let (asked, token) = (asked.clone(), server.admin_token());
+    let server = server.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (asked, service) = (asked.clone(), server.service(Some(&token)));
+        async move {
+            if Instant::now() >= cut {
+                std::future::pending::<()>().await;
+            }
+            let writes = request.method() != http::Method::GET;
+            if writes {
+                asked.lock().unwrap().push(Instant::now());
+            }
+            let answer = service.oneshot(request).await;
+            if writes {
+                sleep(late).await;
+            }
+            answer
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_whose_answers_come_late_counts_from_when_it_asked() {
+    let server = support::server();
+    let record = Record::new();
+    let cut = Instant::now() + Duration::from_secs(60);
+    let asked = Asked::default();
+    let mut a = support::process(&server, "a");
+    a.client = slow(&server, Duration::from_millis(2900), cut, &asked);
+    let first = contend(a, record.clone());
+    sleep(Duration::from_secs(5)).await;
+    let _second = contend(support::process(&server, "b"), record.clone());
+    first.await.unwrap().unwrap_err();
+    let (last, stopped) = (*asked.lock().unwrap().last().unwrap(), Instant::now());
+    // The answer to the last renewal came 2.9 s after it was written, which is when others began to count.
+    assert_eq!(stopped - last, Duration::from_secs(10));
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(record.leaders(), 1);
+    assert!(record.of("b")[0].0 >= record.of("a")[1].0 + 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_leaves_time_for_another() {
+    let server = support::server();
+    let record = Record::new();
+    let (asked, renewals) = (Asked::default(), Arc::new(Mutex::new(0)));
+    let mut a = support::process(&server, "a");
+    let inner = slow(
+        &server,
+        Duration::ZERO,
+        Instant::now() + Duration::from_secs(3600),
+        &asked,
+    );
+    let count = renewals.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (inner, count) = (inner.clone(), count.clone());
+        async move {
+            // The connection of every second renewal is gone without a word.
+            if request.method() == http::Method::PUT && {
+                let mut renewals = count.lock().unwrap();
+                *renewals += 1;
+                *renewals % 2 == 1
+            } {
+                std::future::pending::<()>().await;
+            }
+            inner.send(request).await
+        }
+    });
+    a.client = Client::new(service, "default");
+    let first = contend(a.clone(), record.clone());
+    sleep(Duration::from_secs(600)).await;
+    assert!(*renewals.lock().unwrap() > 50);
+    assert_eq!(record.of("a"), [(0, true)], "it led all the time");
+    a.shutdown.cancel();
+    first.await.unwrap().unwrap();
 }
