@@ -26,15 +26,31 @@ pub fn patches() -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Runs the simulation with each fault; the names of those that it did not notice.
-pub fn survivors() -> anyhow::Result<Vec<String>> {
+/// Runs the simulation with each of the named faults, or with all; the names of those that it did not notice.
+pub fn survivors(named: &[String]) -> anyhow::Result<Vec<String>> {
     // One place for all copies, so that what a patch does not touch is built once, and built apart:
     // cargo would take what was made from a copy for what is made from this tree.
     let place = target()?.join("mutants");
     let (tree, target) = (place.join("tree"), place.join("target"));
     let mut survivors = Vec::new();
-    for patch in patches()? {
-        let name = patch.file_stem().unwrap_or_default().to_string_lossy();
+    let name_of = |patch: &Path| {
+        let stem = patch.file_stem().unwrap_or_default();
+        stem.to_string_lossy().into_owned()
+    };
+    let mut all = patches()?;
+    if let Some(unknown) = named
+        .iter()
+        .find(|n| !all.iter().any(|p| name_of(p) == **n))
+    {
+        let known: Vec<String> = all.iter().map(|p| name_of(p)).collect();
+        bail!(
+            "there is no fault {unknown:?}; there are {}",
+            known.join(", ")
+        );
+    }
+    all.retain(|patch| named.is_empty() || named.contains(&name_of(patch)));
+    for patch in all {
+        let name = name_of(&patch);
         copy(&tree)?;
         git(&tree, &["apply", "--unsafe-paths", "-p1"], Some(&patch))
             .with_context(|| format!("{name} does not apply any more; make it anew"))?;
@@ -58,7 +74,7 @@ pub fn survivors() -> anyhow::Result<Vec<String>> {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         match said.lines().find(|l| l.starts_with("seed ")) {
             Some(line) if !output.status.success() => println!("{name}: noticed by {line}"),
-            _ => survivors.push(name.into_owned()),
+            _ => survivors.push(name),
         }
     }
     Ok(survivors)
