@@ -486,7 +486,16 @@ impl Collector {
             };
             self.delete(Who::Collector, place, uid, Some(policy)).await;
         } else {
-            self.delete(Who::Collector, place, uid, None).await;
+            // What a client has said of the dependents stands; else they go too.
+            let finalizers = meta::finalizers(&stored.value);
+            let policy = if finalizers.iter().any(|f| f == ORPHAN) {
+                Propagation::Orphan
+            } else if finalizers.iter().any(|f| f == FOREGROUND) {
+                Propagation::Foreground
+            } else {
+                Propagation::Background
+            };
+            self.delete(Who::Collector, place, uid, Some(policy)).await;
         }
     }
 
@@ -561,8 +570,8 @@ impl Collector {
         for (table, object) in self.server.store.in_namespace(namespace) {
             if !meta::is_deleting(&object.value) {
                 let place = (table, Key::of(&object.value));
-                self.delete(Who::Namespaces, &place, meta::uid(&object.value), None)
-                    .await;
+                let (uid, policy) = (meta::uid(&object.value), Some(Propagation::Background));
+                self.delete(Who::Namespaces, &place, uid, policy).await;
             }
         }
         self.finish_namespace(namespace).await;

@@ -173,7 +173,7 @@ pub(crate) async fn delete(
             preconditions(resource, key, &stored.value, options)?;
         }
         let mut marked = stored.value.clone();
-        let finalizers = finalizers(&marked, options.propagation);
+        let finalizers = finalizers(resource, &marked, options.propagation);
         meta::set_finalizers(&mut marked, &finalizers);
         if resource.table == crd::TABLE && !meta::is_deleting(&stored.value) {
             crd::mark_deleting(&mut marked, &meta::rfc3339(server.now()));
@@ -283,24 +283,41 @@ fn preconditions(
     Ok(())
 }
 
-/// The finalizers a deletion leaves: an explicit policy beats those already there.
-fn finalizers(object: &Value, policy: Option<Propagation>) -> Vec<String> {
-    let mut finalizers = meta::finalizers(object);
-    let Some(policy) = policy else {
-        return finalizers;
+/// The finalizers a deletion leaves. An explicit policy beats what is there already, and that beats the kind's default
+/// (apiserver, registry/generic/registry/store.go).
+fn finalizers(resource: &ResourceInfo, object: &Value, policy: Option<Propagation>) -> Vec<String> {
+    let before = meta::finalizers(object);
+    let wanted = match policy {
+        Some(Propagation::Background) => None,
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        Some(Propagation::Orphan) => Some(ORPHAN),
+        None => {
+            let known = [FOREGROUND, ORPHAN];
+            let there = before
+                .iter()
+                .find_map(|f| known.into_iter().find(|k| f == k));
+            there.or(orphans(resource).then_some(ORPHAN))
+        }
     };
-    let (add, drop): (Option<&str>, &[&str]) = match policy {
-        Propagation::Background => (None, &[FOREGROUND, ORPHAN]),
-        Propagation::Foreground => (Some(FOREGROUND), &[ORPHAN]),
-        Propagation::Orphan => (Some(ORPHAN), &[FOREGROUND]),
-    };
-    finalizers.retain(|f| !drop.contains(&f.as_str()));
-    if let Some(add) = add
-        && !finalizers.iter().any(|f| f == add)
+    let mut after: Vec<String> = before
+        .iter()
+        .filter(|f| !matches!(f.as_str(), FOREGROUND | ORPHAN) || wanted == Some(f.as_str()))
+        .cloned()
+        .collect();
+    if let Some(wanted) = wanted
+        && !after.iter().any(|f| f == wanted)
     {
-        finalizers.push(add.to_owned());
+        after.push(wanted.to_owned());
     }
-    finalizers
+    after
+}
+
+/// Kinds whose dependents stay behind unless a deletion says otherwise: they are older than the garbage collector.
+fn orphans(resource: &ResourceInfo) -> bool {
+    matches!(
+        (resource.group.as_str(), resource.kind.as_str()),
+        ("batch", "Job") | ("", "ReplicationController")
+    )
 }
 
 /// Seconds a pod on a node gets to stop; its kubelet deletes it with 0 when it has. Nothing else has a grace period.

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, ServiceAccount};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    PropagationPolicy, WatchEvent, WatchParams,
 };
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
@@ -133,6 +135,95 @@ async fn an_owner_of_another_uid_is_absent_and_one_of_an_unknown_kind_is_not() {
     assert_eq!(code(children.get("stale").await), 404);
     children.get("unknown").await.unwrap();
     parents.get("p").await.unwrap();
+}
+
+/// A job that owns the ConfigMap `c`.
+async fn job(client: &Client, owners: Value) -> (Api<Job>, Api<ConfigMap>) {
+    let jobs: Api<Job> = Api::default_namespaced(client.clone());
+    let job = json!({"metadata": {"name": "j", "ownerReferences": owners},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let job: Job = serde_json::from_value(job).unwrap();
+    let job = jobs.create(&PostParams::default(), &job).await.unwrap();
+    let owner = job.controller_owner_ref(&()).unwrap();
+    let child = json!({"metadata": {"name": "c", "ownerReferences": [owner]}});
+    let child: ConfigMap = serde_json::from_value(child).unwrap();
+    let children: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    children
+        .create(&PostParams::default(), &child)
+        .await
+        .unwrap();
+    settle().await;
+    (jobs, children)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_leaves_its_dependents_behind_unless_told_otherwise() {
+    let policies = [
+        (DeleteParams::default(), true),
+        (DeleteParams::background(), false),
+        (DeleteParams::foreground(), false),
+    ];
+    for (policy, stays) in policies {
+        let server = server();
+        let (jobs, children) = job(&client(&server), json!([])).await;
+        jobs.delete("j", &policy).await.unwrap();
+        settle().await;
+        assert_eq!(code(jobs.get("j").await), 404);
+        let child = children.get_opt("c").await.unwrap();
+        assert_eq!(child.is_some(), stays, "{policy:?}");
+        assert!(child.is_none_or(|c| c.owner_references().is_empty()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_dependents_of_a_job_go_with_it_when_its_own_owner_goes() {
+    let server = server();
+    let client = client(&server);
+    install_widgets(&client).await;
+    let parents = widget_api(&client);
+    let parent = parents
+        .create(&PostParams::default(), &widget("p", 1))
+        .await
+        .unwrap();
+    let owner = parent.controller_owner_ref(&widgets()).unwrap();
+    let (jobs, children) = job(&client, json!([owner])).await;
+    parents.delete("p", &DeleteParams::default()).await.unwrap();
+    settle().await;
+    assert_eq!(code(jobs.get("j").await), 404);
+    assert_eq!(code(children.get("c").await), 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_takes_its_jobs_along() {
+    let server = server();
+    let client = client(&server);
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = json!({"metadata": {"name": "n"}});
+    let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .unwrap();
+    let jobs: Api<Job> = Api::namespaced(client, "n");
+    let job = json!({"metadata": {"name": "j"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let job: Job = serde_json::from_value(job).unwrap();
+    jobs.create(&PostParams::default(), &job).await.unwrap();
+    let mark = server.revision();
+    namespaces
+        .delete("n", &DeleteParams::default())
+        .await
+        .unwrap();
+    settle().await;
+    assert_eq!(code(namespaces.get("n").await), 404);
+    // Nothing was asked to wait for dependents: the job went in one step.
+    let params = WatchParams::default().timeout(1).disable_bookmarks();
+    let events = jobs.watch(&params, &mark.to_string()).await.unwrap();
+    let events: Vec<_> = events.try_collect().await.unwrap();
+    assert!(
+        matches!(&events[..], [WatchEvent::Deleted(_)]),
+        "{events:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
