@@ -154,6 +154,22 @@ fn is_true(crd: &Value, kind: &str) -> bool {
     conditions.is_some_and(|l| l.iter().any(|c| c["type"] == kind && c["status"] == "True"))
 }
 
+/// Whether a CRD is served.
+pub(crate) fn is_established(crd: &Value) -> bool {
+    is_true(crd, "Established")
+}
+
+/// apiVersion and kind of the objects that a CRD serves.
+pub(crate) fn served_kinds(crd: &Value) -> Vec<(Value, Value)> {
+    let group = text(crd, "spec.group");
+    let kind = text(crd, "status.acceptedNames.kind");
+    let served = versions(crd).iter().filter(|v| flag_of(v, "served"));
+    let names = served.filter_map(|v| v["name"].as_str());
+    names
+        .map(|version| (json!(format!("{group}/{version}")), json!(kind)))
+        .collect()
+}
+
 /// Brings status and registry in line with the stored CRD of that name, or with its absence.
 ///
 /// The conditions come as two status updates after the write that caused them, so that clients have to wait for them as
@@ -198,7 +214,7 @@ pub(crate) fn changed(server: &Server, name: &str) {
             meta::set_field(crd, "status.storedVersions", json!([storage]));
         }
     });
-    let established = is_true(&stored.value, "Established");
+    let established = is_established(&stored.value);
     if conflict.is_some() && !established {
         status(server, name, &mut |crd| {
             meta::set_condition(

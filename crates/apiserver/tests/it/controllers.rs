@@ -137,6 +137,61 @@ async fn an_owner_of_another_uid_is_absent_and_one_of_an_unknown_kind_is_not() {
     parents.get("p").await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_owner_goes_when_its_last_dependent_blocks_it_no_more() {
+    let changes = [
+        json!([{"op": "replace", "path": "/metadata/ownerReferences/0/blockOwnerDeletion", "value": false}]),
+        json!([{"op": "remove", "path": "/metadata/ownerReferences/0/blockOwnerDeletion"}]),
+        json!([{"op": "remove", "path": "/metadata/ownerReferences"}]),
+    ];
+    for change in changes {
+        let server = server();
+        let (parents, children, _) = family(&client(&server)).await;
+        let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+        let params = PatchParams::default();
+        children.patch("c", &params, &hold).await.unwrap();
+        parents
+            .delete("p", &DeleteParams::foreground())
+            .await
+            .unwrap();
+        settle().await;
+        parents.get("p").await.unwrap();
+        let patch: json_patch::Patch = serde_json::from_value(change.clone()).unwrap();
+        let patch = Patch::Json::<()>(patch);
+        children.patch("c", &params, &patch).await.unwrap();
+        settle().await;
+        assert_eq!(code(parents.get("p").await), 404, "{change}");
+        children.get("c").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dependents_of_a_kind_that_nobody_serves_are_judged_when_it_is_served() {
+    let server = server();
+    let client = client(&server);
+    let children: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    for (name, version, kind) in [
+        ("c", "v1", "Widget"),
+        ("d", "v9", "Widget"),
+        ("e", "v1", "Gadget"),
+    ] {
+        let owner = json!({"apiVersion": format!("example.com/{version}"), "kind": kind, "name": "never", "uid": "1"});
+        let child = json!({"metadata": {"name": name, "ownerReferences": [owner]}});
+        let child: ConfigMap = serde_json::from_value(child).unwrap();
+        children
+            .create(&PostParams::default(), &child)
+            .await
+            .unwrap();
+    }
+    settle().await;
+    children.get("c").await.unwrap();
+    install_widgets(&client).await;
+    settle().await;
+    assert_eq!(code(children.get("c").await), 404);
+    children.get("d").await.unwrap();
+    children.get("e").await.unwrap();
+}
+
 /// A job that owns the ConfigMap `c`.
 async fn job(client: &Client, owners: Value) -> (Api<Job>, Api<ConfigMap>) {
     let jobs: Api<Job> = Api::default_namespaced(client.clone());
