@@ -324,13 +324,15 @@ fn name_conflict(server: &Server, crd: &Value) -> Option<(&'static str, String)>
 
 /// The registry entry of a CRD.
 fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
-    let mut served = Vec::new();
-    for version in versions(crd).iter().filter(|v| v["served"] == true) {
-        served.push(self::version(crd, version)?);
+    let (mut served, mut unserved) = (Vec::new(), Vec::new());
+    for version in versions(crd) {
+        let info = self::version(crd, version)?;
+        match flag_of(version, "served") {
+            true => served.push(info),
+            false => unserved.push(info),
+        }
     }
     served.sort_by_key(|v| std::cmp::Reverse(version_order(&v.name)));
-    let storing = versions(crd).iter().find(|v| v["storage"] == true);
-    let unserved = storing.filter(|v| v["served"] != true);
     Ok(ResourceInfo {
         group: text(crd, "spec.group").into(),
         kind: text(crd, "spec.names.kind").into(),
@@ -343,7 +345,7 @@ fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
         verbs: kinds::all_verbs(),
         versions: served,
         storage_version: storage_version(crd).into(),
-        unserved: unserved.map(|v| self::version(crd, v)).transpose()?,
+        unserved,
         table: meta::name(crd).into(),
         conversion: Webhook::of(crd),
         origin: Origin::Crd {

@@ -245,3 +245,38 @@ async fn applying_the_same_again_changes_nothing_for_any_kind() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_write_brings_what_is_stored_up_to_date_and_the_next_one_changes_nothing() {
+    let server = server();
+    let client = client(&server);
+    install_widgets(&client).await;
+    let api = widget_api(&client);
+    let made = api
+        .create(&PostParams::default(), &widget("a", 3))
+        .await
+        .unwrap();
+    let params = PatchParams::default();
+    let empty = Patch::Merge(json!({}));
+    let same = api.patch("a", &params, &empty).await.unwrap();
+    assert_eq!(same.resource_version(), made.resource_version());
+
+    let crds: Api<CustomResourceDefinition> = Api::all(client);
+    let default = json!([{"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/late",
+        "value": {"type": "string", "default": "yes"}}]);
+    let default: json_patch::Patch = serde_json::from_value(default).unwrap();
+    crds.patch("widgets.example.com", &params, &Patch::Json::<()>(default))
+        .await
+        .unwrap();
+    let read = api.get("a").await.unwrap();
+    assert_eq!(
+        read.data["spec"]["late"], "yes",
+        "a default that nobody wrote down"
+    );
+    assert_eq!(read.resource_version(), made.resource_version());
+    let written = api.patch("a", &params, &empty).await.unwrap();
+    assert_ne!(written.resource_version(), made.resource_version());
+    assert_eq!(written.metadata.generation, made.metadata.generation);
+    let again = api.patch("a", &params, &empty).await.unwrap();
+    assert_eq!(again.resource_version(), written.resource_version());
+}
