@@ -231,7 +231,14 @@ pub(crate) async fn handle(
         let uri = parts.uri.path_and_query().map_or("/", |p| p.as_str());
         match error.plain_text(uri) {
             Some(text) => Reply::text(error.code, &text),
-            None => Reply::json(error.code, &error.status()),
+            None => {
+                let status = error.status();
+                let mut reply = Reply::json(error.code, &status);
+                if let Some(seconds) = status.pointer("/details/retryAfterSeconds") {
+                    reply.headers.push(("retry-after", seconds.to_string()));
+                }
+                reply
+            }
         }
     });
     // A refusal has its warnings, too.
