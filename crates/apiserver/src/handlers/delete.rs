@@ -325,6 +325,12 @@ fn grace(resource: &ResourceInfo, object: &Value, asked: Option<i64>) -> i64 {
     if !is_pod(resource) {
         return 0;
     }
+    // Less than nothing is a second, as in the real server.
+    let asked = asked.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    if let Some(running) = running_grace(object) {
+        // A second deletion can only shorten the wait.
+        return asked.unwrap_or(running).min(running);
+    }
     let on_node = !meta::field_text(object, "spec.nodeName").is_empty();
     let ended = matches!(
         meta::field_text(object, "status.phase").as_str(),
@@ -336,12 +342,16 @@ fn grace(resource: &ResourceInfo, object: &Value, asked: Option<i64>) -> i64 {
     let default = meta::field(object, "spec.terminationGracePeriodSeconds")
         .and_then(Value::as_i64)
         .unwrap_or(30);
-    let wanted = asked.unwrap_or(default).max(0);
-    // A second deletion can only shorten the wait.
-    match meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64) {
-        Some(running) => wanted.min(running),
-        None => wanted,
+    match asked.unwrap_or(default) {
+        ..0 => 1,
+        seconds => seconds,
     }
+}
+
+/// Seconds that an object that is being deleted was given to stop.
+fn running_grace(object: &Value) -> Option<i64> {
+    let seconds = meta::get(object, "deletionGracePeriodSeconds")?.as_i64();
+    seconds.filter(|_| meta::is_deleting(object))
 }
 
 fn is_pod(resource: &ResourceInfo) -> bool {
@@ -350,12 +360,18 @@ fn is_pod(resource: &ResourceInfo) -> bool {
 
 fn mark(server: &Server, resource: &ResourceInfo, object: &mut Value, grace: i64) {
     let first = !meta::is_deleting(object);
-    let running = meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let running = running_grace(object);
     if first || running.is_some_and(|r| grace < r) {
-        let at = server
-            .now()
-            .checked_add(jiff::SignedDuration::from_secs(grace))
-            .unwrap_or_else(|_| server.now());
+        // A wait that is made shorter counts from the first deletion.
+        let end = meta::get(object, "deletionTimestamp").and_then(Value::as_str);
+        let end = end.and_then(|end| end.parse::<jiff::Timestamp>().ok());
+        let seconds = jiff::SignedDuration::from_secs;
+        let start = end.zip(running).and_then(|(end, running)| {
+            let start = end.checked_sub(seconds(running));
+            start.ok()
+        });
+        let start = start.unwrap_or_else(|| server.now());
+        let at = start.checked_add(seconds(grace)).unwrap_or(start);
         meta::set(object, "deletionTimestamp", json!(meta::rfc3339(at)));
         meta::set(object, "deletionGracePeriodSeconds", json!(grace));
     }

@@ -22,7 +22,7 @@ use crate::registry::{ResourceInfo, VersionInfo};
 use crate::schema::FieldError;
 use crate::server::Server;
 use crate::ssa;
-use crate::store::{Change, CommitError, Key, Stored};
+use crate::store::{Change, CommitError, Key, NAMESPACES, Stored};
 use crate::strategy::{self, Endpoint};
 
 /// What to do about fields that the schema does not know.
@@ -217,6 +217,10 @@ impl Writer<'_> {
         let there = || self.server.store.get("serviceaccounts", &key).is_some();
         if matches!(account.as_str(), "" | "default") || there() {
             return Ok(());
+        }
+        let home = Key::new("", namespace);
+        if self.server.store.get(NAMESPACES, &home).is_none() {
+            return Err(ApiError::not_found(&self.server.namespaces(), namespace));
         }
         let why = format!(
             "error looking up service account {namespace}/{account}: serviceaccount {account:?} not found"

@@ -667,3 +667,173 @@ async fn an_aggregated_role_gets_the_rules_of_those_it_selects() {
     settle().await;
     assert!(!has(roles.get("view").await.unwrap()));
 }
+
+/// A pod on a node.
+async fn running_pod(client: &Client, spec: Value) -> Api<Pod> {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let mut pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    json_patch::merge(&mut pod["spec"], &spec);
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
+    let _: Value = pods
+        .create_subresource("binding", "p", &PostParams::default(), &binding)
+        .await
+        .unwrap();
+    pods
+}
+
+/// Seconds of grace, and until when.
+fn leaving(pod: &Pod) -> (i64, i64) {
+    let until = pod.metadata.deletion_timestamp.as_ref().unwrap();
+    let seconds = pod.metadata.deletion_grace_period_seconds.unwrap();
+    (seconds, until.0.as_second())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grace_period_below_zero_is_one_second() {
+    let client = client(&server());
+    let pods = running_pod(&client, json!({"terminationGracePeriodSeconds": -5})).await;
+    let marked = pods.delete("p", &DeleteParams::default()).await.unwrap();
+    assert_eq!(leaving(&marked.left().unwrap()).0, 1);
+    let client = crate::support::client(&server());
+    let pods = running_pod(&client, json!({})).await;
+    let path = "/api/v1/namespaces/default/pods/p?gracePeriodSeconds=-1";
+    let request = http::Request::delete(path).body(Vec::new()).unwrap();
+    let marked: Pod = client.request(request).await.unwrap();
+    assert_eq!(leaving(&marked).0, 1);
+    pods.get("p").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grace_period_that_is_made_shorter_counts_from_the_first_deletion() {
+    let client = client(&server());
+    let pods = running_pod(&client, json!({})).await;
+    let with = |seconds: u32| DeleteParams::default().grace_period(seconds);
+    let first = pods.delete("p", &with(100)).await.unwrap().left().unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let second = pods.delete("p", &with(40)).await.unwrap().left().unwrap();
+    assert_eq!(leaving(&second), (40, leaving(&first).1 - 60));
+    let longer = pods.delete("p", &with(90)).await.unwrap().left().unwrap();
+    assert_eq!(leaving(&longer), leaving(&second));
+    let unasked = pods.delete("p", &DeleteParams::default()).await.unwrap();
+    assert_eq!(leaving(&unasked.left().unwrap()), leaving(&second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_pod_only_what_may_change_may_change() {
+    let client = client(&server());
+    let toleration = json!({"key": "a", "operator": "Exists", "tolerationSeconds": 5});
+    let spec = json!({"tolerations": [toleration], "activeDeadlineSeconds": 50});
+    let pods = running_pod(&client, spec).await;
+    let change = async |op: &str, path: &str, value: Value| {
+        let patch = json!([{"op": op, "path": format!("/spec/{path}"), "value": value}]);
+        let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
+        let patch = Patch::Json::<()>(patch);
+        let patched = pods.patch("p", &PatchParams::default(), &patch).await;
+        patched.map(|_| ())
+    };
+    for (op, path, value) in [
+        ("replace", "containers/0/image", json!("j")),
+        ("replace", "tolerations/0/tolerationSeconds", json!(9)),
+        (
+            "add",
+            "tolerations/-",
+            json!({"key": "b", "operator": "Exists"}),
+        ),
+        ("replace", "activeDeadlineSeconds", json!(40)),
+        ("add", "imagePullSecrets", json!([])),
+    ] {
+        change(op, path, value).await.expect(path);
+    }
+    let only = "spec: Forbidden: pod updates may not change fields other than";
+    for (op, path, value, why) in [
+        (
+            "remove",
+            "tolerations/0",
+            json!(null),
+            "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
+        ),
+        (
+            "replace",
+            "activeDeadlineSeconds",
+            json!(60),
+            "spec.activeDeadlineSeconds: Invalid value: 60: must be less than or equal to previous value",
+        ),
+        (
+            "remove",
+            "activeDeadlineSeconds",
+            json!(null),
+            "must not update from a positive integer to nil value",
+        ),
+        (
+            "add",
+            "containers/-",
+            json!({"name": "d", "image": "j"}),
+            "spec.containers: Forbidden: pod updates may not add or remove containers",
+        ),
+        ("add", "containers/0/args", json!(["x"]), only),
+        ("replace", "nodeName", json!("n2"), only),
+        ("replace", "terminationGracePeriodSeconds", json!(1), only),
+    ] {
+        let refused = crate::support::message(change(op, path, value).await);
+        assert!(refused.contains(why), "{op} {path}: {refused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_job_completions_selector_and_template_stay() {
+    let client = client(&server());
+    let (jobs, _) = job(&client, json!([])).await;
+    let change = async |change: Value| {
+        let patch = Patch::Merge(json!({"spec": change}));
+        let patched = jobs.patch("j", &PatchParams::default(), &patch).await;
+        patched.map(|_| ())
+    };
+    change(json!({"parallelism": 3})).await.unwrap();
+    change(json!({"suspend": true})).await.unwrap();
+    // A suspended job that never started may still be told where to run.
+    let place = json!({"template": {"spec": {"nodeSelector": {"a": "b"}}}});
+    change(place.clone()).await.unwrap();
+    change(json!({"suspend": false})).await.unwrap();
+    for (bad, field) in [
+        (json!({"completions": 2}), "spec.completions"),
+        (
+            json!({"selector": {"matchLabels": {"x": "y"}}}),
+            "spec.selector",
+        ),
+        (
+            json!({"template": {"spec": {"nodeSelector": null}}}),
+            "spec.template",
+        ),
+        (
+            json!({"template": {"metadata": {"labels": {"x": "y"}}}}),
+            "spec.template",
+        ),
+        (
+            json!({"template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}),
+            "spec.template",
+        ),
+        (json!({"completionMode": "Indexed"}), "spec.completionMode"),
+    ] {
+        let refused = crate::support::message(change(bad.clone()).await);
+        assert!(
+            refused.contains(&format!("{field}: Invalid value:")),
+            "{bad}: {refused}"
+        );
+        assert!(refused.contains("field is immutable"), "{bad}: {refused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_an_account_in_a_missing_namespace_misses_the_namespace() {
+    let pods: Api<Pod> = Api::namespaced(client(&server()), "nowhere");
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "a", "containers": [{"name": "c", "image": "i"}]}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let refused = pods.create(&PostParams::default(), &pod).await;
+    assert_eq!(
+        crate::support::message(refused),
+        "namespaces \"nowhere\" not found"
+    );
+}
