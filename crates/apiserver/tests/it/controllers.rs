@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
     PropagationPolicy, WatchEvent, WatchParams,
 };
 use kube::runtime::controller::Action;
@@ -836,4 +836,60 @@ async fn a_pod_of_an_account_in_a_missing_namespace_misses_the_namespace() {
         crate::support::message(refused),
         "namespaces \"nowhere\" not found"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_neither_binds_nor_evicts_a_pod() {
+    let client = client(&server());
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let made = pods.create(&PostParams::default(), &pod).await.unwrap();
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
+    let _: Value = pods
+        .create_subresource("binding", "p", &dry, &binding)
+        .await
+        .unwrap();
+    let eviction = json!({"metadata": {"name": "p"}});
+    let _: Value = pods
+        .create_subresource("eviction", "p", &dry, &eviction)
+        .await
+        .unwrap();
+    assert_eq!(pods.get("p").await.unwrap(), made);
+    let _: Value = pods
+        .create_subresource("eviction", "p", &PostParams::default(), &eviction)
+        .await
+        .unwrap();
+    assert_eq!(code(pods.get("p").await), 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_deleted_only_as_the_one_that_was_meant() {
+    let client = client(&server());
+    let pods = running_pod(&client, json!({})).await;
+    let pod = pods.get("p").await.unwrap();
+    let meant = |uid: Option<String>, resource_version: Option<String>| DeleteParams {
+        preconditions: Some(Preconditions {
+            uid,
+            resource_version,
+        }),
+        ..DeleteParams::default()
+    };
+    for other in [
+        meant(Some("x".into()), None),
+        meant(pod.uid(), Some("1".into())),
+    ] {
+        assert_eq!(code(pods.delete("p", &other).await), 409);
+    }
+    assert_eq!(pods.get("p").await.unwrap(), pod);
+    let this = meant(pod.uid(), pod.resource_version());
+    let marked = pods.delete("p", &this).await.unwrap().left().unwrap();
+    assert_eq!(leaving(&marked).0, 30);
+    // It is no longer at that version.
+    assert_eq!(code(pods.delete("p", &this).await), 409);
 }

@@ -344,3 +344,28 @@ async fn options_that_do_not_go_together_are_refused_for_lists_and_for_watches()
         .await;
     assert_eq!(answer.code, 200);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_tells_how_many_are_left_unless_something_is_selected() {
+    let server = server();
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    fill(&api, 5).await;
+    let page = ListParams::default().limit(2);
+    let first = api.list(&page).await.unwrap().metadata;
+    assert_eq!(first.remaining_item_count, Some(3));
+    let more = page.clone().continue_token(&first.continue_.unwrap());
+    let second = api.list(&more).await.unwrap().metadata;
+    assert_eq!(second.remaining_item_count, Some(1));
+    let more = page.clone().continue_token(&second.continue_.unwrap());
+    let last = api.list(&more).await.unwrap().metadata;
+    assert_eq!(
+        (
+            last.remaining_item_count,
+            last.continue_.unwrap_or_default()
+        ),
+        (None, String::new())
+    );
+    let selected = api.list(&page.labels("odd=false")).await.unwrap().metadata;
+    assert!(selected.continue_.is_some());
+    assert_eq!(selected.remaining_item_count, None);
+}
