@@ -82,6 +82,12 @@ impl Tokens {
         self.grants().insert(token, grant);
     }
 
+    /// Forgets the tokens that nobody can use any more. `now`: seconds since 1970.
+    pub fn drop_expired(&self, now: i64) {
+        let lasts = |grant: &Grant| grant.expires.is_none_or(|end| end > now);
+        self.grants().retain(|_, grant| lasts(grant));
+    }
+
     pub fn get(&self, token: &str) -> Option<Grant> {
         self.grants().get(token).cloned()
     }
@@ -98,4 +104,31 @@ pub(crate) fn bearer(headers: &HeaderMap, fallback: Option<&str>) -> Option<Stri
         .eq_ignore_ascii_case("bearer")
         .then(|| token.trim().to_owned());
     token.filter(|t| !t.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_that_are_over_are_forgotten_and_others_are_not() {
+        let tokens = Tokens::default();
+        for (token, expires) in [
+            ("over", Some(9)),
+            ("ends", Some(10)),
+            ("lasts", Some(11)),
+            ("stays", None),
+        ] {
+            let grant = Grant {
+                user: User::service_account("n", "a", "u"),
+                expires,
+                account: None,
+                audiences: Vec::new(),
+            };
+            tokens.insert(token.to_owned(), grant);
+        }
+        tokens.drop_expired(10);
+        let left: Vec<String> = tokens.grants().keys().cloned().collect();
+        assert_eq!(left, ["lasts", "stays"]);
+    }
 }

@@ -647,6 +647,9 @@ pub(crate) fn validate(
                     "valid values: \"OnFailure\", \"Never\"",
                 ));
             }
+            if let Some(old) = old {
+                crate::rules::job_update(new, old, errors);
+            }
         }
         ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => {
             role(new, resource.kind == "Role", errors)
@@ -703,11 +706,7 @@ pub(crate) fn validate(
         ("", "Pod") => {
             crate::rules::pod_template(new, "spec", errors);
             if let Some(old) = old {
-                let node = |o| meta::field_text(o, "spec.nodeName");
-                if node(old) != node(new) {
-                    let detail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-                    errors.push(FieldError::forbidden("spec", detail));
-                }
+                crate::rules::pod_update(new, old, errors);
             }
         }
         ("apiextensions.k8s.io", _) => errors.extend(crate::crd::validate(new, old)),

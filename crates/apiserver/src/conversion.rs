@@ -2,6 +2,7 @@
 //!
 //! Rules and texts: apiextensions-apiserver, `pkg/apiserver/conversion`. Only what is not in the wanted version already
 //! is sent, a list in one review. Labels and annotations may change in a conversion; the rest of the metadata is kept.
+//! What comes back is pruned by the schema of its version, and gets no defaults: those of the stored version are there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::admission;
+use crate::convert;
 use crate::error::{ApiError, ApiResult};
 use crate::hooks;
 use crate::meta;
@@ -146,20 +148,27 @@ pub(crate) async fn fetch_all(
         return Ok(objects);
     }
     let wanted = resource.api_version(&version.name);
-    let values = objects.iter().map(|o| o.value.clone()).collect();
+    // Each is read as what it is stored as. Defaults are those of that version alone.
+    let read = |stored: &Arc<Stored>| {
+        let mut value = stored.value.clone();
+        convert::read(resource, &mut value);
+        value
+    };
+    let values = objects.iter().map(read).collect();
     let converted = convert(server, resource, &wanted, values).await?;
     let shown = objects
         .into_iter()
         .zip(converted)
         .map(|(stored, mut value)| {
-            if stored.value["apiVersion"] == value["apiVersion"] {
-                return stored;
-            }
-            if let Some(schema) = &version.structural {
+            if stored.value["apiVersion"] != value["apiVersion"]
+                && let Some(schema) = &version.structural
+            {
                 schema.prune(&mut value);
-                schema.default(&mut value);
             }
-            Stored::shown(value, &stored)
+            match value == stored.value {
+                true => stored,
+                false => Stored::new(value, stored.revision, resource.schema_generation()),
+            }
         });
     Ok(shown.collect())
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 
-use crate::registry::{Origin, ResourceInfo, VersionInfo};
+use crate::registry::{ResourceInfo, VersionInfo};
 use crate::shown;
 use crate::store::Stored;
 
@@ -30,54 +30,61 @@ pub(crate) fn view<'a>(
     version: &VersionInfo,
     stored: &'a Stored,
 ) -> Cow<'a, Value> {
-    let same_schema = match resource.origin {
-        Origin::Builtin => true,
-        Origin::Crd { generation, .. } => stored.schema == generation,
-    };
-    let several =
-        resource.is_custom() && resource.versions.len() > 1 && resource.conversion.is_none();
-    if same_schema
-        && !several
-        && resource.group != EVENTS
-        && version.name == resource.storage_version
-    {
+    let wanted = resource.api_version(&version.name);
+    if !resource.is_custom() {
+        if resource.group != EVENTS && version.name == resource.storage_version {
+            return Cow::Borrowed(&stored.value);
+        }
+        let mut value = stored.value.clone();
+        value["apiVersion"] = json!(wanted);
+        if resource.group == EVENTS {
+            to_events_face(&mut value);
+        }
+        return Cow::Owned(value);
+    }
+    // Where there is one version only, what was written under its schema needs no second look.
+    let several = resource.versions.len() + resource.unserved.len() > 1;
+    let converted = stored.value["apiVersion"] == wanted.as_str();
+    let known = !several || resource.conversion.is_some();
+    if converted && known && stored.schema == resource.schema_generation() {
         return Cow::Borrowed(&stored.value);
     }
     let mut value = stored.value.clone();
-    if several
-        && let Some(storage) = resource.version(&resource.storage_version)
-        && let Some(schema) = &storage.structural
-    {
-        // It is read as what it is stored as, and then shown as what was asked for.
-        schema.prune(&mut value);
-        schema.default(&mut value);
-        if let Some(schema) = version
-            .structural
-            .as_ref()
-            .filter(|_| version.name != storage.name)
-        {
+    read(resource, &mut value);
+    if !converted {
+        if let Some(schema) = &version.structural {
             schema.prune(&mut value);
         }
-    }
-    value["apiVersion"] = json!(resource.api_version(&version.name));
-    if resource.group == EVENTS {
-        to_events_face(&mut value);
-    }
-    if !same_schema && let Some(schema) = &version.structural {
-        // Stored under an older schema: what the schema no longer knows is hidden, what it adds is defaulted.
-        schema.prune(&mut value);
-        schema.default(&mut value);
+        value["apiVersion"] = json!(wanted);
     }
     Cow::Owned(value)
 }
 
-/// An object as the client sent it, in the form it is stored in.
-pub(crate) fn to_storage(resource: &ResourceInfo, mut value: Value) -> Value {
+/// Reads a custom resource as the version it is stored in: the current schema of that version may hide fields, and has
+/// defaults that nobody wrote down.
+pub(crate) fn read(resource: &ResourceInfo, value: &mut Value) {
+    if let Some(schema) = resource.schema_of(&value["apiVersion"]) {
+        schema.prune(value);
+        schema.default(value);
+    }
+}
+
+/// An object in one version of its resource, in the form it is stored in. A webhook has converted it before.
+pub(crate) fn to_storage(
+    resource: &ResourceInfo,
+    version: &VersionInfo,
+    mut value: Value,
+) -> Value {
     if resource.group == EVENTS {
         to_core_face(&mut value);
         value["apiVersion"] = json!("v1");
-    } else {
-        value["apiVersion"] = json!(resource.api_version(&resource.storage_version));
+        return value;
+    }
+    value["apiVersion"] = json!(resource.api_version(&resource.storage_version));
+    if version.name != resource.storage_version
+        && let Some(schema) = resource.schema_of(&value["apiVersion"])
+    {
+        schema.prune(&mut value);
     }
     value
 }

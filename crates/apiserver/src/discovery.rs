@@ -396,7 +396,7 @@ pub(crate) mod tests {
             verbs: VERBS.to_vec(),
             versions: versions.iter().map(version).collect(),
             storage_version: versions[0].into(),
-            unserved: None,
+            unserved: Vec::new(),
             table: plural.into(),
             conversion: None,
             origin: match schema {

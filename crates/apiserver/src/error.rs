@@ -103,6 +103,13 @@ impl ApiError {
         self
     }
 
+    /// Asks the client to try again in so many seconds.
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.details
+            .insert("retryAfterSeconds".into(), json!(seconds));
+        self
+    }
+
     pub fn not_found(info: &ResourceInfo, name: &str) -> Self {
         Self::new(
             404,

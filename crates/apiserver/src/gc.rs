@@ -145,6 +145,45 @@ impl Collector {
                     .as_ref()
                     .is_none_or(|p| owners(p) != owners(&event.object));
                 self.present(&place, &event.object, changed).await;
+                if let Some(previous) = &event.previous {
+                    let unblocked = unblocked(&previous.value, &event.object.value);
+                    self.owners_wait(&unblocked, &place.1.namespace).await;
+                }
+                if &*place.0 == crd::TABLE {
+                    self.owners_appear(&event.object.value).await;
+                }
+            }
+        }
+    }
+
+    /// Looks again at those of the owners whose deletion waits for their dependents.
+    async fn owners_wait(&mut self, owners: &[Value], namespace: &str) {
+        for owner in owners {
+            if let Owner::Foreground(place) = self.owner(owner, namespace)
+                && let Some(stored) = self.server.store.get(&place.0, &place.1)
+            {
+                self.foreground(&place, &stored.value).await;
+            }
+        }
+    }
+
+    /// Of owners of a kind that nobody serves nothing is known: their dependents are judged when it is served.
+    async fn owners_appear(&mut self, definition: &Value) {
+        if !crd::is_established(definition) {
+            return;
+        }
+        let kind = |o: &Value| (o["apiVersion"].clone(), o["kind"].clone());
+        let served = crd::served_kinds(definition);
+        let places: Vec<Place> = self.owners.keys().cloned().collect();
+        for place in places {
+            let stored = self.server.store.get(&place.0, &place.1);
+            let owned = stored.is_some_and(|s| {
+                meta::owners(&s.value)
+                    .iter()
+                    .any(|o| served.contains(&kind(o)))
+            });
+            if owned {
+                self.judge(&place).await;
             }
         }
     }
@@ -211,13 +250,8 @@ impl Collector {
         for dependent in self.dependents.get(&uid).cloned().unwrap_or_default() {
             self.judge(&dependent).await;
         }
-        for owner in meta::owners(&object.value) {
-            if let Owner::Foreground(place) = self.owner(owner, &place.1.namespace)
-                && let Some(stored) = self.server.store.get(&place.0, &place.1)
-            {
-                self.foreground(&place, &stored.value).await;
-            }
-        }
+        self.owners_wait(meta::owners(&object.value), &place.1.namespace)
+            .await;
         let namespace = &place.1.namespace;
         if !namespace.is_empty()
             && let Some(ns) = self.server.store.get(NAMESPACES, &Key::new("", namespace))
@@ -486,7 +520,16 @@ impl Collector {
             };
             self.delete(Who::Collector, place, uid, Some(policy)).await;
         } else {
-            self.delete(Who::Collector, place, uid, None).await;
+            // What a client has said of the dependents stands; else they go too.
+            let finalizers = meta::finalizers(&stored.value);
+            let policy = if finalizers.iter().any(|f| f == ORPHAN) {
+                Propagation::Orphan
+            } else if finalizers.iter().any(|f| f == FOREGROUND) {
+                Propagation::Foreground
+            } else {
+                Propagation::Background
+            };
+            self.delete(Who::Collector, place, uid, Some(policy)).await;
         }
     }
 
@@ -561,8 +604,8 @@ impl Collector {
         for (table, object) in self.server.store.in_namespace(namespace) {
             if !meta::is_deleting(&object.value) {
                 let place = (table, Key::of(&object.value));
-                self.delete(Who::Namespaces, &place, meta::uid(&object.value), None)
-                    .await;
+                let (uid, policy) = (meta::uid(&object.value), Some(Propagation::Background));
+                self.delete(Who::Namespaces, &place, uid, policy).await;
             }
         }
         self.finish_namespace(namespace).await;
@@ -699,6 +742,17 @@ enum Owner {
 /// Whether a deletion waits for the object's dependents.
 fn in_foreground(object: &Value) -> bool {
     meta::is_deleting(object) && meta::finalizers(object).iter().any(|f| f == FOREGROUND)
+}
+
+/// The owners whose deletion an object held up before and does not now.
+fn unblocked(before: &Value, now: &Value) -> Vec<Value> {
+    let blocks = |o: &Value| o["blockOwnerDeletion"] == true;
+    let still = |owner: &Value| {
+        let mut owners = meta::owners(now).iter();
+        owners.any(|o| blocks(o) && o["uid"] == owner["uid"])
+    };
+    let before = meta::owners(before).iter();
+    before.filter(|o| blocks(o) && !still(o)).cloned().collect()
 }
 
 fn unblock_owners(object: &mut Value) {

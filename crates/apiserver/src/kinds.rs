@@ -235,7 +235,7 @@ fn resource(&(group, version, kind, plural, short_names, words): &Row) -> Resour
             selectable_fields: fields,
         }],
         storage_version: version.into(),
-        unserved: None,
+        unserved: Vec::new(),
         table,
         conversion: None,
         origin: Origin::Builtin,

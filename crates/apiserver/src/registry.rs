@@ -36,8 +36,8 @@ pub struct ResourceInfo {
     pub versions: Vec<VersionInfo>,
     /// The version objects are stored in.
     pub storage_version: String,
-    /// That version, where it is not served.
-    pub unserved: Option<VersionInfo>,
+    /// The versions that are not served; objects may still be stored in one of them.
+    pub unserved: Vec<VersionInfo>,
     /// Name of the table in the store. Two resources with one table are two faces of the same objects.
     pub table: String,
     /// The webhook that converts between the versions, where their names are not all that differs.
@@ -156,6 +156,21 @@ impl ResourceInfo {
     /// The served version of that name.
     pub fn version(&self, name: &str) -> Option<&VersionInfo> {
         self.versions.iter().find(|v| v.name == name)
+    }
+
+    /// The schema of a custom resource in a version that is served or not, by its apiVersion.
+    pub fn schema_of(&self, api_version: &Value) -> Option<&Structural> {
+        let mut versions = self.versions.iter().chain(&self.unserved);
+        let version = versions.find(|v| *api_version == self.api_version(&v.name).as_str())?;
+        version.structural.as_deref()
+    }
+
+    /// Tells one set of schemas of a custom resource from the next; 0 for built-in kinds.
+    pub fn schema_generation(&self) -> i64 {
+        match self.origin {
+            Origin::Builtin => 0,
+            Origin::Crd { generation, .. } => generation,
+        }
     }
 
     /// Whether objects come from a CustomResourceDefinition.

@@ -315,3 +315,128 @@ pub(crate) fn event(object: &Value, new_face: bool, errors: &mut Vec<FieldError>
         errors.push(FieldError::invalid("type", json!(""), why));
     }
 }
+
+/// A value as it is compared: nothing, an empty list and an empty map are the same.
+fn compared(value: Option<&Value>) -> Value {
+    match value {
+        Some(Value::Object(map)) => {
+            let parts = map.iter().map(|(k, v)| (k.clone(), compared(Some(v))));
+            let map: Map<String, Value> = parts.filter(|(_, v)| !v.is_null()).collect();
+            match map.is_empty() {
+                true => Value::Null,
+                false => Value::Object(map),
+            }
+        }
+        Some(Value::Array(items)) if !items.is_empty() => {
+            items.iter().map(|v| compared(Some(v))).collect()
+        }
+        Some(Value::Array(_)) | None => Value::Null,
+        Some(other) => other.clone(),
+    }
+}
+
+/// What of a Job may not change (pkg/apis/batch/validation).
+pub(crate) fn job_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let immutable = |path: &str, old: &Value| {
+        let is = meta::field(new, path);
+        let changed = compared(is) != compared(meta::field(old, path));
+        let why = "field is immutable";
+        changed.then(|| FieldError::invalid(path, is.cloned().unwrap_or_default(), why))
+    };
+    let (completions, parallelism) = ("spec.completions", "spec.parallelism");
+    if meta::field_text(new, "spec.completionMode") == "Indexed" {
+        let is = meta::field(new, completions).filter(|v| !v.is_null());
+        let changed = is.filter(|is| meta::field(old, completions) != Some(is));
+        if let Some(is) = changed.filter(|is| meta::field(new, parallelism) != Some(is)) {
+            let why = format!("can only be modified in tandem with {parallelism}");
+            errors.push(FieldError::invalid(completions, is.clone(), why));
+        }
+    } else {
+        errors.extend(immutable(completions, old));
+    }
+    errors.extend(immutable("spec.selector", old));
+    // Where the pods of a suspended Job go may be said until it starts for the first time.
+    let mut then = old.clone();
+    let suspended = meta::field(old, "spec.suspend") == Some(&Value::Bool(true));
+    if suspended && meta::field(old, "status.startTime").is_none_or(Value::is_null) {
+        for field in [
+            "metadata.annotations",
+            "metadata.labels",
+            "spec.affinity.nodeAffinity",
+            "spec.nodeSelector",
+            "spec.tolerations",
+            "spec.schedulingGates",
+        ] {
+            let path = format!("spec.template.{field}");
+            let is = meta::field(new, &path).cloned().unwrap_or_default();
+            meta::set_field(&mut then, &path, is);
+        }
+    }
+    errors.extend(immutable("spec.template", &then));
+    errors.extend(immutable("spec.completionMode", old));
+}
+
+/// What of a pod's spec may change (pkg/apis/core/validation).
+pub(crate) fn pod_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let (Some(is), Some(was)) = (new.get("spec"), old.get("spec")) else {
+        return;
+    };
+    for kind in ["containers", "initContainers"] {
+        if list(is, kind).len() != list(was, kind).len() {
+            let why = "pod updates may not add or remove containers";
+            errors.push(FieldError::forbidden(format!("spec.{kind}"), why));
+            return;
+        }
+    }
+    let deadline = |spec: &Value| spec.get("activeDeadlineSeconds").and_then(Value::as_i64);
+    let path = "spec.activeDeadlineSeconds";
+    match (deadline(is), deadline(was)) {
+        (Some(is), _) if !(0..=i64::from(i32::MAX)).contains(&is) => {
+            let why = "must be between 0 and 2147483647, inclusive";
+            errors.push(FieldError::invalid(path, json!(is), why));
+            return;
+        }
+        (Some(is), Some(was)) if was < is => {
+            let why = "must be less than or equal to previous value";
+            errors.push(FieldError::invalid(path, json!(is), why));
+            return;
+        }
+        (None, Some(_)) => {
+            let why = "must not update from a positive integer to nil value";
+            errors.push(FieldError::invalid(path, Value::Null, why));
+        }
+        _ => {}
+    }
+    let timeless = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        if let Some(map) = toleration.as_object_mut() {
+            map.remove("tolerationSeconds");
+        }
+        compared(Some(&toleration))
+    };
+    let tolerations: Vec<Value> = list(is, "tolerations").iter().map(timeless).collect();
+    let kept = |toleration: &Value| tolerations.contains(&timeless(toleration));
+    if !list(was, "tolerations").iter().all(kept) {
+        let why = "existing toleration can not be modified except its tolerationSeconds";
+        errors.push(FieldError::forbidden("spec.tolerations", why));
+    }
+    let mut rest = is.clone();
+    for kind in ["containers", "initContainers"] {
+        let containers = rest.get_mut(kind).and_then(Value::as_array_mut);
+        for (container, was) in containers.into_iter().flatten().zip(list(was, kind)) {
+            container["image"] = was["image"].clone();
+        }
+    }
+    // Gates of a pod that is not scheduled go one by one.
+    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+        rest[field] = was.get(field).cloned().unwrap_or_default();
+    }
+    let grace = "terminationGracePeriodSeconds";
+    if was[grace].as_i64().is_some_and(|was| was < 0) && rest[grace] == 1 {
+        rest[grace] = was[grace].clone();
+    }
+    if compared(Some(&rest)) != compared(Some(was)) {
+        let detail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+        errors.push(FieldError::forbidden("spec", detail));
+    }
+}

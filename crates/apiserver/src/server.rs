@@ -128,7 +128,10 @@ impl Server {
     pub fn writer<'a>(&'a self, resource: &'a ResourceInfo) -> Writer<'a> {
         let version = resource
             .version(&resource.storage_version)
-            .or(resource.unserved.as_ref())
+            .or_else(|| {
+                let mut unserved = resource.unserved.iter();
+                unserved.find(|v| v.name == resource.storage_version)
+            })
             .expect("every kind is stored in one of its versions");
         Writer {
             server: self,

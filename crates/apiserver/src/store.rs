@@ -63,11 +63,6 @@ impl Stored {
         })
     }
 
-    /// A stored object as another version shows it.
-    pub fn shown(value: Value, stored: &Self) -> Arc<Self> {
-        Self::new(value, stored.revision, stored.schema)
-    }
-
     /// The same object as if it stood at another revision.
     pub fn at_revision(other: &Self, revision: u64) -> Arc<Self> {
         Self::new(other.value.clone(), revision, other.schema)

@@ -1,8 +1,10 @@
 //! CustomResourceDefinitions: validation, conditions, and the registry entries made from them.
 
 mod internal;
+mod names;
 mod rules;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
@@ -14,7 +16,7 @@ use crate::meta;
 use crate::registry::{NameRule, Origin, ResourceInfo, ScalePaths, Traits, VersionInfo};
 use crate::schema::{FieldError, Structural};
 use crate::server::Server;
-use crate::store::Key;
+use crate::store::{Key, Stored};
 use crate::strategy::Endpoint;
 use crate::table;
 
@@ -154,74 +156,98 @@ fn is_true(crd: &Value, kind: &str) -> bool {
     conditions.is_some_and(|l| l.iter().any(|c| c["type"] == kind && c["status"] == "True"))
 }
 
-/// Brings status and registry in line with the stored CRD of that name, or with its absence.
-///
-/// The conditions come as two status updates after the write that caused them, so that clients have to wait for them as
-/// they must elsewhere; the resource is served before `Established` can be seen.
+/// Whether a CRD is served.
+pub(crate) fn is_established(crd: &Value) -> bool {
+    is_true(crd, "Established")
+}
+
+/// apiVersion and kind of the objects that a CRD serves.
+pub(crate) fn served_kinds(crd: &Value) -> Vec<(Value, Value)> {
+    let group = text(crd, "spec.group");
+    let kind = text(crd, "status.acceptedNames.kind");
+    let served = versions(crd).iter().filter(|v| flag_of(v, "served"));
+    let names = served.filter_map(|v| v["name"].as_str());
+    names
+        .map(|version| (json!(format!("{group}/{version}")), json!(kind)))
+        .collect()
+}
+
+/// Brings status and registry in line with the stored CRD of that name, or with its absence, and those of the others of
+/// its group where that frees or takes a name.
 pub(crate) fn changed(server: &Server, name: &str) {
     let _order = server
         .crd_order
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    let Some(stored) = server.store.get(TABLE, &Key::new("", name)) else {
+    let mut waiting = VecDeque::from([name.to_owned()]);
+    while let Some(name) = waiting.pop_front() {
+        if !examine(server, &name) {
+            continue;
+        }
+        let group = name.split_once('.').map_or("", |(_, group)| group);
+        for other in of_group(server, group) {
+            let other = meta::name(&other.value);
+            if other != name && !waiting.iter().any(|w| w == other) {
+                waiting.push_back(other.to_owned());
+            }
+        }
+    }
+}
+
+/// Brings status and registry in line with one CRD. Whether the names it has are others than before.
+///
+/// The conditions come as two status updates after the write that caused them, so that clients have to wait for them as
+/// they must elsewhere; the resource is served before `Established` can be seen.
+fn examine(server: &Server, name: &str) -> bool {
+    let key = Key::new("", name);
+    let Some(stored) = server.store.get(TABLE, &key) else {
         if let Some((plural, group)) = name.split_once('.') {
             server.change_registry(|r| r.remove(group, plural));
         }
         server.store.close_watches(name);
-        return;
+        return true;
     };
     if meta::is_deleting(&stored.value) {
-        return;
+        return false;
     }
     let now = meta::rfc3339(server.now());
-    let conflict = name_conflict(server, &stored.value);
+    let (names, conflict) = names::accepted(server, &stored.value);
+    let established = is_established(&stored.value);
     status(server, name, &mut |crd| {
-        match &conflict {
-            None => {
-                meta::set_condition(
-                    crd,
-                    "NamesAccepted",
-                    true,
-                    "NoConflicts",
-                    "no conflicts found",
-                    &now,
-                );
-                let names = meta::field(crd, "spec.names").cloned().unwrap_or_default();
-                meta::set_field(crd, "status.acceptedNames", names);
-            }
-            Some((reason, message)) => {
-                meta::set_condition(crd, "NamesAccepted", false, reason, message, &now)
-            }
+        let (accepted, reason, message) = match &conflict {
+            None => (true, "NoConflicts", "no conflicts found"),
+            Some((reason, message)) => (false, *reason, message.as_str()),
+        };
+        meta::set_condition(crd, "NamesAccepted", accepted, reason, message, &now);
+        meta::set_field(crd, "status.acceptedNames", names.clone());
+        if !accepted && !established {
+            let why = "not all names are accepted";
+            meta::set_condition(crd, "Established", false, "NotAccepted", why, &now);
         }
         if meta::field(crd, "status.storedVersions").is_none() {
             let storage = storage_version(crd).to_owned();
             meta::set_field(crd, "status.storedVersions", json!([storage]));
         }
     });
-    let established = is_true(&stored.value, "Established");
+    let Some(named) = server.store.get(TABLE, &key) else {
+        return false;
+    };
+    let has = |crd: &Value| {
+        let names = meta::field(crd, "status.acceptedNames").cloned();
+        (names, is_true(crd, "NamesAccepted"))
+    };
+    let others = has(&stored.value) != has(&named.value);
     if conflict.is_some() && !established {
-        status(server, name, &mut |crd| {
-            meta::set_condition(
-                crd,
-                "Established",
-                false,
-                "NotAccepted",
-                "not all names are accepted",
-                &now,
-            )
-        });
-        return;
+        return others;
     }
-    let before = server
-        .registry()
-        .get(
-            text(&stored.value, "spec.group"),
-            text(&stored.value, "spec.names.plural"),
-        )
-        .map(|r| r.origin.clone());
-    match resource(&stored.value) {
+    let (group, plural) = (
+        text(&named.value, "spec.group"),
+        text(&named.value, "spec.names.plural"),
+    );
+    let before = server.registry().get(group, plural).cloned();
+    match resource(&named.value) {
         Ok(info) => {
-            if before.as_ref() != Some(&info.origin) {
+            if before.as_ref().is_none_or(|b| !same(b, &info)) {
                 server.change_registry(|r| r.insert(info));
                 if before.is_some() {
                     // Open watches speak the old schema; they end, and clients go on from where they were.
@@ -245,6 +271,28 @@ pub(crate) fn changed(server: &Server, name: &str) {
             &now,
         );
     });
+    others
+}
+
+/// Whether two registry entries are made from the same spec and have the same names.
+fn same(a: &ResourceInfo, b: &ResourceInfo) -> bool {
+    let names = |r: &ResourceInfo| {
+        (
+            r.kind.clone(),
+            r.list_kind.clone(),
+            r.singular.clone(),
+            r.short_names.clone(),
+            r.categories.clone(),
+        )
+    };
+    a.origin == b.origin && names(a) == names(b)
+}
+
+/// The CRDs of a group.
+fn of_group(server: &Server, group: &str) -> Vec<Arc<Stored>> {
+    let mut crds = server.store.list(TABLE, None).objects;
+    crds.retain(|c| text(&c.value, "spec.group") == group);
+    crds
 }
 
 /// A status update of a CRD by the server itself.
@@ -264,70 +312,30 @@ fn status(server: &Server, name: &str, change: &mut (dyn FnMut(&mut Value) + Sen
     }
 }
 
-/// Another resource of the same group that already has one of the names.
-fn name_conflict(server: &Server, crd: &Value) -> Option<(&'static str, String)> {
-    let (group, plural) = (text(crd, "spec.group"), text(crd, "spec.names.plural"));
-    let kind = text(crd, "spec.names.kind");
-    let list_kind = text(crd, "spec.names.listKind");
-    let singular = text(crd, "spec.names.singular");
-    let short = strings(crd, "spec.names.shortNames");
-    for other in server.registry().iter().filter(|r| r.group == group) {
-        if other.plural == plural {
-            // A built-in resource of that name cannot be taken over.
-            if !other.is_custom() {
-                return Some(("PluralConflict", format!("{plural:?} is already in use")));
-            }
-            continue;
-        }
-        let taken: Vec<&String> = other
-            .short_names
-            .iter()
-            .chain([&other.plural, &other.singular])
-            .collect();
-        if let Some(name) = short.iter().find(|s| taken.contains(s)) {
-            return Some(("ShortNamesConflict", format!("{name:?} is already in use")));
-        }
-        if taken.iter().any(|t| *t == singular) {
-            return Some((
-                "SingularConflict",
-                format!("{singular:?} is already in use"),
-            ));
-        }
-        if other.kind == kind || other.list_kind == kind {
-            return Some(("KindConflict", format!("{kind:?} is already in use")));
-        }
-        if other.kind == list_kind || other.list_kind == list_kind {
-            return Some((
-                "ListKindConflict",
-                format!("{list_kind:?} is already in use"),
-            ));
-        }
-    }
-    None
-}
-
-/// The registry entry of a CRD.
+/// The registry entry of a CRD, by the names it was given.
 fn resource(crd: &Value) -> Result<ResourceInfo, Vec<FieldError>> {
-    let mut served = Vec::new();
-    for version in versions(crd).iter().filter(|v| v["served"] == true) {
-        served.push(self::version(crd, version)?);
+    let (mut served, mut unserved) = (Vec::new(), Vec::new());
+    for version in versions(crd) {
+        let info = self::version(crd, version)?;
+        match flag_of(version, "served") {
+            true => served.push(info),
+            false => unserved.push(info),
+        }
     }
     served.sort_by_key(|v| std::cmp::Reverse(version_order(&v.name)));
-    let storing = versions(crd).iter().find(|v| v["storage"] == true);
-    let unserved = storing.filter(|v| v["served"] != true);
     Ok(ResourceInfo {
         group: text(crd, "spec.group").into(),
-        kind: text(crd, "spec.names.kind").into(),
-        list_kind: text(crd, "spec.names.listKind").into(),
+        kind: text(crd, "status.acceptedNames.kind").into(),
+        list_kind: text(crd, "status.acceptedNames.listKind").into(),
         plural: text(crd, "spec.names.plural").into(),
-        singular: text(crd, "spec.names.singular").into(),
-        short_names: strings(crd, "spec.names.shortNames"),
-        categories: strings(crd, "spec.names.categories"),
+        singular: text(crd, "status.acceptedNames.singular").into(),
+        short_names: strings(crd, "status.acceptedNames.shortNames"),
+        categories: strings(crd, "status.acceptedNames.categories"),
         namespaced: text(crd, "spec.scope") == "Namespaced",
         verbs: kinds::all_verbs(),
         versions: served,
         storage_version: storage_version(crd).into(),
-        unserved: unserved.map(|v| self::version(crd, v)).transpose()?,
+        unserved,
         table: meta::name(crd).into(),
         conversion: Webhook::of(crd),
         origin: Origin::Crd {

@@ -173,7 +173,7 @@ pub(crate) async fn delete(
             preconditions(resource, key, &stored.value, options)?;
         }
         let mut marked = stored.value.clone();
-        let finalizers = finalizers(&marked, options.propagation);
+        let finalizers = finalizers(resource, &marked, options.propagation);
         meta::set_finalizers(&mut marked, &finalizers);
         if resource.table == crd::TABLE && !meta::is_deleting(&stored.value) {
             crd::mark_deleting(&mut marked, &meta::rfc3339(server.now()));
@@ -283,30 +283,53 @@ fn preconditions(
     Ok(())
 }
 
-/// The finalizers a deletion leaves: an explicit policy beats those already there.
-fn finalizers(object: &Value, policy: Option<Propagation>) -> Vec<String> {
-    let mut finalizers = meta::finalizers(object);
-    let Some(policy) = policy else {
-        return finalizers;
+/// The finalizers a deletion leaves. An explicit policy beats what is there already, and that beats the kind's default
+/// (apiserver, registry/generic/registry/store.go).
+fn finalizers(resource: &ResourceInfo, object: &Value, policy: Option<Propagation>) -> Vec<String> {
+    let before = meta::finalizers(object);
+    let wanted = match policy {
+        Some(Propagation::Background) => None,
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        Some(Propagation::Orphan) => Some(ORPHAN),
+        None => {
+            let known = [FOREGROUND, ORPHAN];
+            let there = before
+                .iter()
+                .find_map(|f| known.into_iter().find(|k| f == k));
+            there.or(orphans(resource).then_some(ORPHAN))
+        }
     };
-    let (add, drop): (Option<&str>, &[&str]) = match policy {
-        Propagation::Background => (None, &[FOREGROUND, ORPHAN]),
-        Propagation::Foreground => (Some(FOREGROUND), &[ORPHAN]),
-        Propagation::Orphan => (Some(ORPHAN), &[FOREGROUND]),
-    };
-    finalizers.retain(|f| !drop.contains(&f.as_str()));
-    if let Some(add) = add
-        && !finalizers.iter().any(|f| f == add)
+    let mut after: Vec<String> = before
+        .iter()
+        .filter(|f| !matches!(f.as_str(), FOREGROUND | ORPHAN) || wanted == Some(f.as_str()))
+        .cloned()
+        .collect();
+    if let Some(wanted) = wanted
+        && !after.iter().any(|f| f == wanted)
     {
-        finalizers.push(add.to_owned());
+        after.push(wanted.to_owned());
     }
-    finalizers
+    after
+}
+
+/// Kinds whose dependents stay behind unless a deletion says otherwise: they are older than the garbage collector.
+fn orphans(resource: &ResourceInfo) -> bool {
+    matches!(
+        (resource.group.as_str(), resource.kind.as_str()),
+        ("batch", "Job") | ("", "ReplicationController")
+    )
 }
 
 /// Seconds a pod on a node gets to stop; its kubelet deletes it with 0 when it has. Nothing else has a grace period.
 fn grace(resource: &ResourceInfo, object: &Value, asked: Option<i64>) -> i64 {
     if !is_pod(resource) {
         return 0;
+    }
+    // Less than nothing is a second, as in the real server.
+    let asked = asked.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    if let Some(running) = running_grace(object) {
+        // A second deletion can only shorten the wait.
+        return asked.unwrap_or(running).min(running);
     }
     let on_node = !meta::field_text(object, "spec.nodeName").is_empty();
     let ended = matches!(
@@ -319,12 +342,16 @@ fn grace(resource: &ResourceInfo, object: &Value, asked: Option<i64>) -> i64 {
     let default = meta::field(object, "spec.terminationGracePeriodSeconds")
         .and_then(Value::as_i64)
         .unwrap_or(30);
-    let wanted = asked.unwrap_or(default).max(0);
-    // A second deletion can only shorten the wait.
-    match meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64) {
-        Some(running) => wanted.min(running),
-        None => wanted,
+    match asked.unwrap_or(default) {
+        ..0 => 1,
+        seconds => seconds,
     }
+}
+
+/// Seconds that an object that is being deleted was given to stop.
+fn running_grace(object: &Value) -> Option<i64> {
+    let seconds = meta::get(object, "deletionGracePeriodSeconds")?.as_i64();
+    seconds.filter(|_| meta::is_deleting(object))
 }
 
 fn is_pod(resource: &ResourceInfo) -> bool {
@@ -333,12 +360,18 @@ fn is_pod(resource: &ResourceInfo) -> bool {
 
 fn mark(server: &Server, resource: &ResourceInfo, object: &mut Value, grace: i64) {
     let first = !meta::is_deleting(object);
-    let running = meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let running = running_grace(object);
     if first || running.is_some_and(|r| grace < r) {
-        let at = server
-            .now()
-            .checked_add(jiff::SignedDuration::from_secs(grace))
-            .unwrap_or_else(|_| server.now());
+        // A wait that is made shorter counts from the first deletion.
+        let end = meta::get(object, "deletionTimestamp").and_then(Value::as_str);
+        let end = end.and_then(|end| end.parse::<jiff::Timestamp>().ok());
+        let seconds = jiff::SignedDuration::from_secs;
+        let start = end.zip(running).and_then(|(end, running)| {
+            let start = end.checked_sub(seconds(running));
+            start.ok()
+        });
+        let start = start.unwrap_or_else(|| server.now());
+        let at = start.checked_add(seconds(grace)).unwrap_or(start);
         meta::set(object, "deletionTimestamp", json!(meta::rfc3339(at)));
         meta::set(object, "deletionGracePeriodSeconds", json!(grace));
     }

@@ -29,7 +29,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::log::LogEntry;
 use crate::negotiate::{self, Form};
 use crate::peer::Peer;
-use crate::registry::{ResourceInfo, VersionInfo};
+use crate::registry::{Registry, ResourceInfo, VersionInfo};
 use crate::request::{Query, Target};
 use crate::server::Server;
 use crate::table::IncludeObject;
@@ -231,7 +231,14 @@ pub(crate) async fn handle(
         let uri = parts.uri.path_and_query().map_or("/", |p| p.as_str());
         match error.plain_text(uri) {
             Some(text) => Reply::text(error.code, &text),
-            None => Reply::json(error.code, &error.status()),
+            None => {
+                let status = error.status();
+                let mut reply = Reply::json(error.code, &status);
+                if let Some(seconds) = status.pointer("/details/retryAfterSeconds") {
+                    reply.headers.push(("retry-after", seconds.to_string()));
+                }
+                reply
+            }
         }
     });
     // A refusal has its warnings, too.
@@ -245,6 +252,12 @@ pub(crate) async fn handle(
     entry.revision = server.store.revision();
     server.log.push(entry);
     reply
+}
+
+/// Whether a group has built-in resources: those answer for all of their group, and definitions each for their own.
+fn built_in(registry: &Registry, group: &str) -> bool {
+    let mut resources = registry.iter();
+    resources.any(|r| r.group == group && !r.is_custom())
 }
 
 async fn answer(
@@ -269,9 +282,7 @@ async fn answer(
         let registry = server.registry();
         return match registry.get(&target.group, &target.resource) {
             Some(_) => Err(ApiError::method_not_allowed()),
-            None if registry.iter().any(|r| r.group == target.group) => {
-                Err(ApiError::no_such_resource())
-            }
+            None if built_in(&registry, &target.group) => Err(ApiError::no_such_resource()),
             None => Ok(Reply::no_page()),
         };
     };
@@ -285,10 +296,10 @@ async fn answer(
 
     let registry = server.registry();
     let Some(resource) = registry.get(&target.group, &target.resource).cloned() else {
-        if registry.iter().any(|r| r.group == target.group) {
-            return Err(ApiError::no_such_resource());
-        }
-        return Ok(Reply::no_page());
+        return match built_in(&registry, &target.group) {
+            true => Err(ApiError::no_such_resource()),
+            false => Ok(Reply::no_page()),
+        };
     };
     let version = resource
         .versions

@@ -82,41 +82,68 @@ pub(crate) fn check_write(verb: &str, query: &Query, apply: bool) -> ApiResult<(
     refused(kind, &errors)
 }
 
+const MATCH: &str = "resourceVersionMatch";
+
 /// Of a list or watch request.
 pub(crate) fn check_list(query: &Query, watch: bool) -> ApiResult<()> {
-    const MATCH: &str = "resourceVersionMatch";
+    let errors = match watch {
+        true => watch_problems(query),
+        false => list_problems(query),
+    };
+    refused("ListOptions", &errors)
+}
+
+fn list_problems(query: &Query) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let version = query.get("resourceVersion");
-    let initial = query.get("sendInitialEvents");
-    let how = query.get(MATCH);
-    let mut forbid = |why: &str| errors.push(FieldError::forbidden(MATCH, why));
-    if initial.is_some() {
-        if how.is_none() {
-            forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
-        }
-    } else if how.is_some() {
-        if watch {
-            forbid("resourceVersionMatch is forbidden for watch");
-        }
+    if let Some(how) = query.get(MATCH) {
         if version.is_none() {
-            forbid("resourceVersionMatch is forbidden unless resourceVersion is provided");
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            errors.push(FieldError::forbidden(MATCH, why));
         }
-    }
-    if let Some(how) = how {
         if query.get("continue").is_some() {
-            forbid("resourceVersionMatch is forbidden when continue is provided");
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            errors.push(FieldError::forbidden(MATCH, why));
         }
         if !matches!(how, "Exact" | "NotOlderThan") {
             let supported = ["Exact", "NotOlderThan", ""];
             errors.push(not_supported(MATCH, &format!("{how:?}"), &supported));
-        } else if how == "Exact" && version == Some("0") {
-            errors.push(FieldError::forbidden(
-                MATCH,
-                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-            ));
+        }
+        if how == "Exact" && version == Some("0") {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            errors.push(FieldError::forbidden(MATCH, why));
         }
     }
-    refused("ListOptions", &errors)
+    if query.get("sendInitialEvents").is_some() {
+        let why = "sendInitialEvents is forbidden for list";
+        errors.push(FieldError::forbidden("sendInitialEvents", why));
+    }
+    errors
+}
+
+fn watch_problems(query: &Query) -> Vec<FieldError> {
+    const ONLY: &str = "NotOlderThan";
+    let mut errors = Vec::new();
+    let initial = query.get("sendInitialEvents").is_some();
+    let how = query.get(MATCH);
+    if initial && how != Some(ONLY) {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        errors.push(FieldError::forbidden(MATCH, why));
+    }
+    let Some(how) = how else { return errors };
+    if !initial {
+        let why =
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        errors.push(FieldError::forbidden(MATCH, why));
+    }
+    if how != ONLY {
+        errors.push(not_supported(MATCH, &format!("{how:?}"), &[ONLY]));
+    }
+    if query.get("continue").is_some() {
+        let why = "resourceVersionMatch is forbidden when continue is provided";
+        errors.push(FieldError::forbidden(MATCH, why));
+    }
+    errors
 }
 
 /// Of a deletion: the body counts, and the query only where there is none.

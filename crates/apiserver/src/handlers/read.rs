@@ -162,7 +162,10 @@ pub(crate) async fn shown(call: &Call, stored: &Arc<Stored>) -> ApiResult<Bytes>
 }
 
 pub(crate) async fn get(call: &Call) -> ApiResult<Reply> {
-    revision(call)?;
+    let current = call.server.store.revision();
+    if let Some(asked) = revision(call)?.filter(|asked| *asked > current) {
+        return Err(too_large(asked, current));
+    }
     let found = find(call)?;
     is_one(call)?;
     Ok(Reply::bytes(200, shown(call, &found).await?))
@@ -239,7 +242,9 @@ pub(crate) fn too_large(asked: u64, current: u64) -> ApiError {
     let message = format!("Too large resource version: {asked}, current: {current}");
     let cause =
         json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
-    ApiError::new(504, "Timeout", format!("Timeout: {message}")).causes(vec![cause])
+    ApiError::new(504, "Timeout", format!("Timeout: {message}"))
+        .causes(vec![cause])
+        .retry_after(1)
 }
 
 fn snapshot(call: &Call) -> ApiResult<(Snapshot, Option<Key>)> {

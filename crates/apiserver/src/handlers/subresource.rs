@@ -437,7 +437,9 @@ async fn token(call: &mut Call) -> ApiResult<Reply> {
             error,
         ));
     }
-    let expires = call.server.now().as_second() + seconds;
+    let now = call.server.now().as_second();
+    call.server.tokens.drop_expired(now);
+    let expires = now + seconds;
     let audiences: Vec<String> = meta::field(&request, "spec.audiences")
         .and_then(Value::as_array)
         .map(|l| {

@@ -195,6 +195,10 @@ impl Watcher {
 
     /// Queues what this watcher sees of an event: objects enter and leave a selection.
     async fn take(&mut self, event: &Event) {
+        if event.revision <= self.sent {
+            // A watch from the future waits for it.
+            return;
+        }
         self.sent = event.revision;
         if self
             .namespace

@@ -18,11 +18,11 @@ use crate::error::{ApiError, ApiResult};
 use crate::meta;
 use crate::names;
 use crate::openapi;
-use crate::registry::{Origin, ResourceInfo, VersionInfo};
+use crate::registry::{ResourceInfo, VersionInfo};
 use crate::schema::FieldError;
 use crate::server::Server;
 use crate::ssa;
-use crate::store::{Change, CommitError, Key, Stored};
+use crate::store::{Change, CommitError, Key, NAMESPACES, Stored};
 use crate::strategy::{self, Endpoint};
 
 /// What to do about fields that the schema does not know.
@@ -83,13 +83,6 @@ pub(crate) enum Managed {
 }
 
 impl Writer<'_> {
-    fn schema_generation(&self) -> i64 {
-        match self.resource.origin {
-            Origin::Builtin => 0,
-            Origin::Crd { generation, .. } => generation,
-        }
-    }
-
     fn api_version(&self) -> String {
         self.resource.api_version(&self.version.name)
     }
@@ -225,6 +218,10 @@ impl Writer<'_> {
         if matches!(account.as_str(), "" | "default") || there() {
             return Ok(());
         }
+        let home = Key::new("", namespace);
+        if self.server.store.get(NAMESPACES, &home).is_none() {
+            return Err(ApiError::not_found(&self.server.namespaces(), namespace));
+        }
         let why = format!(
             "error looking up service account {namespace}/{account}: serviceaccount {account:?} not found"
         );
@@ -321,14 +318,19 @@ impl Writer<'_> {
                 .validate(Some(&new), Some(&old), &mut self.warnings)
                 .await?;
         }
-        if unchanged {
+        let released = meta::is_deleting(&new) && releases(&new);
+        // A custom resource that is stored in another version, or without a default, is written anew by any write.
+        let value = match unchanged {
+            true if self.resource.is_custom() => self.to_storage(old.into_owned()).await?,
+            true => stored.value.clone(),
+            false => self.to_storage(new).await?,
+        };
+        if value == stored.value {
             return Ok(Some(Written {
                 object: stored.clone(),
                 changed: false,
             }));
         }
-        let released = meta::is_deleting(&new) && releases(&new);
-        let value = self.to_storage(new).await?;
         let last = released.then(|| Stored::new(value.clone(), stored.revision, stored.schema));
         let change = if released {
             // Watchers see what was stored; who let it go sees what it would have become.
@@ -361,7 +363,7 @@ impl Writer<'_> {
         let (server, resource) = (self.server, self.resource);
         let object =
             conversion::object(server, resource, &resource.storage_version, object).await?;
-        Ok(convert::to_storage(resource, object))
+        Ok(convert::to_storage(resource, self.version, object))
     }
 
     /// resourceVersion and uid in the new object are conditions on the old one.
@@ -521,7 +523,7 @@ impl Writer<'_> {
         if self.dry_run {
             return store.rehearse(table, key, change);
         }
-        store.commit(table, key, self.schema_generation(), change)
+        store.commit(table, key, self.resource.schema_generation(), change)
     }
 
     pub(super) fn refusal(&self, error: CommitError, key: &Key, namespace: &str) -> ApiError {

@@ -152,7 +152,7 @@ impl Values {
             min_length: count("minLength"),
             max_length: count("maxLength"),
             pattern: text("pattern").and_then(|source| {
-                let regex = Regex::new(source).ok()?;
+                let regex = Regex::new(&as_in_go(source)).ok()?;
                 let source = source.to_string();
                 Some(Pattern { source, regex })
             }),
@@ -188,4 +188,66 @@ fn strings(value: Option<&Value>) -> Vec<String> {
     list(value)
         .filter_map(|v| v.as_str().map(str::to_string))
         .collect()
+}
+
+/// A pattern whose Perl classes are those of Go's regular expressions: ASCII only.
+fn as_in_go(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    let mut inside = 0usize;
+    while let Some(c) = chars.next() {
+        let escaped = if c == '\\' { chars.next() } else { None };
+        let class = match (c, escaped) {
+            (_, Some('d' | 'D')) => "0-9",
+            (_, Some('w' | 'W')) => "0-9A-Za-z_",
+            (_, Some('s' | 'S')) => "\\t\\n\\f\\r ",
+            (_, Some('b')) if inside == 0 => {
+                out.push_str("(?-u:\\b)");
+                continue;
+            }
+            _ => {
+                match (c, escaped) {
+                    ('[', _) => inside += 1,
+                    (']', _) => inside = inside.saturating_sub(1),
+                    _ => {}
+                }
+                out.push(c);
+                out.extend(escaped);
+                continue;
+            }
+        };
+        match escaped {
+            Some(negated) if negated.is_ascii_uppercase() => out.push_str(&format!("[^{class}]")),
+            _ if inside > 0 => out.push_str(class),
+            _ => out.push_str(&format!("[{class}]")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn perl_classes_of_patterns_are_ascii_only() {
+        let matches =
+            |pattern: &str, text: &str| Regex::new(&as_in_go(pattern)).unwrap().is_match(text);
+        for (pattern, yes, no) in [
+            ("^\\d$", "7", "٧"),
+            ("^[x\\d]$", "7", "٧"),
+            ("^\\w+$", "a_1", "é"),
+            ("^[\\w.-]+$", "a.b-1", "é"),
+            ("^a\\sb$", "a\tb", "a\u{a0}b"),
+            ("^\\D$", "٧", "7"),
+            ("^[^\\d]$", "٧", "7"),
+            ("^[\\S]$", "\u{a0}", " "),
+            ("^\\\\d$", "\\d", "7"),
+            ("^\\[\\d]$", "[7]", "7"),
+            ("x\\b", "x", "xy"),
+        ] {
+            assert!(matches(pattern, yes), "{pattern} and {yes}");
+            assert!(!matches(pattern, no), "{pattern} and {no}");
+        }
+    }
 }

@@ -434,12 +434,14 @@ async fn every_kind_goes_through_its_life_by_every_verb() {
             assert_eq!(get(&server, &item).await["spec"]["replicas"], 4, "{path}");
         }
 
-        send(&server, Method::DELETE, &item, JSON, json!({})).await;
+        // Some kinds wait for their dependents to be left behind, unless somebody says otherwise.
+        let at_once = json!({"propagationPolicy": "Background"});
+        send(&server, Method::DELETE, &item, JSON, at_once.clone()).await;
         assert!(absent(&server, &item).await, "{path}");
         for name in ["second", "third"] {
             send(&server, Method::POST, &path, JSON, named(name)).await;
         }
-        send(&server, Method::DELETE, &selected, JSON, json!({})).await;
+        send(&server, Method::DELETE, &selected, JSON, at_once).await;
         let listed = get(&server, &selected).await;
         assert_eq!(listed["items"], json!([]), "{path}");
 

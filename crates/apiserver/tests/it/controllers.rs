@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, ServiceAccount};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+    PropagationPolicy, WatchEvent, WatchParams,
 };
 use kube::runtime::controller::Action;
 use kube::runtime::{Controller, watcher};
@@ -133,6 +135,150 @@ async fn an_owner_of_another_uid_is_absent_and_one_of_an_unknown_kind_is_not() {
     assert_eq!(code(children.get("stale").await), 404);
     children.get("unknown").await.unwrap();
     parents.get("p").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_goes_when_its_last_dependent_blocks_it_no_more() {
+    let changes = [
+        json!([{"op": "replace", "path": "/metadata/ownerReferences/0/blockOwnerDeletion", "value": false}]),
+        json!([{"op": "remove", "path": "/metadata/ownerReferences/0/blockOwnerDeletion"}]),
+        json!([{"op": "remove", "path": "/metadata/ownerReferences"}]),
+    ];
+    for change in changes {
+        let server = server();
+        let (parents, children, _) = family(&client(&server)).await;
+        let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+        let params = PatchParams::default();
+        children.patch("c", &params, &hold).await.unwrap();
+        parents
+            .delete("p", &DeleteParams::foreground())
+            .await
+            .unwrap();
+        settle().await;
+        parents.get("p").await.unwrap();
+        let patch: json_patch::Patch = serde_json::from_value(change.clone()).unwrap();
+        let patch = Patch::Json::<()>(patch);
+        children.patch("c", &params, &patch).await.unwrap();
+        settle().await;
+        assert_eq!(code(parents.get("p").await), 404, "{change}");
+        children.get("c").await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dependents_of_a_kind_that_nobody_serves_are_judged_when_it_is_served() {
+    let server = server();
+    let client = client(&server);
+    let children: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    for (name, version, kind) in [
+        ("c", "v1", "Widget"),
+        ("d", "v9", "Widget"),
+        ("e", "v1", "Gadget"),
+    ] {
+        let owner = json!({"apiVersion": format!("example.com/{version}"), "kind": kind, "name": "never", "uid": "1"});
+        let child = json!({"metadata": {"name": name, "ownerReferences": [owner]}});
+        let child: ConfigMap = serde_json::from_value(child).unwrap();
+        children
+            .create(&PostParams::default(), &child)
+            .await
+            .unwrap();
+    }
+    settle().await;
+    children.get("c").await.unwrap();
+    install_widgets(&client).await;
+    settle().await;
+    assert_eq!(code(children.get("c").await), 404);
+    children.get("d").await.unwrap();
+    children.get("e").await.unwrap();
+}
+
+/// A job that owns the ConfigMap `c`.
+async fn job(client: &Client, owners: Value) -> (Api<Job>, Api<ConfigMap>) {
+    let jobs: Api<Job> = Api::default_namespaced(client.clone());
+    let job = json!({"metadata": {"name": "j", "ownerReferences": owners},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let job: Job = serde_json::from_value(job).unwrap();
+    let job = jobs.create(&PostParams::default(), &job).await.unwrap();
+    let owner = job.controller_owner_ref(&()).unwrap();
+    let child = json!({"metadata": {"name": "c", "ownerReferences": [owner]}});
+    let child: ConfigMap = serde_json::from_value(child).unwrap();
+    let children: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    children
+        .create(&PostParams::default(), &child)
+        .await
+        .unwrap();
+    settle().await;
+    (jobs, children)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_leaves_its_dependents_behind_unless_told_otherwise() {
+    let policies = [
+        (DeleteParams::default(), true),
+        (DeleteParams::background(), false),
+        (DeleteParams::foreground(), false),
+    ];
+    for (policy, stays) in policies {
+        let server = server();
+        let (jobs, children) = job(&client(&server), json!([])).await;
+        jobs.delete("j", &policy).await.unwrap();
+        settle().await;
+        assert_eq!(code(jobs.get("j").await), 404);
+        let child = children.get_opt("c").await.unwrap();
+        assert_eq!(child.is_some(), stays, "{policy:?}");
+        assert!(child.is_none_or(|c| c.owner_references().is_empty()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_dependents_of_a_job_go_with_it_when_its_own_owner_goes() {
+    let server = server();
+    let client = client(&server);
+    install_widgets(&client).await;
+    let parents = widget_api(&client);
+    let parent = parents
+        .create(&PostParams::default(), &widget("p", 1))
+        .await
+        .unwrap();
+    let owner = parent.controller_owner_ref(&widgets()).unwrap();
+    let (jobs, children) = job(&client, json!([owner])).await;
+    parents.delete("p", &DeleteParams::default()).await.unwrap();
+    settle().await;
+    assert_eq!(code(jobs.get("j").await), 404);
+    assert_eq!(code(children.get("c").await), 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_takes_its_jobs_along() {
+    let server = server();
+    let client = client(&server);
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = json!({"metadata": {"name": "n"}});
+    let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+    namespaces
+        .create(&PostParams::default(), &namespace)
+        .await
+        .unwrap();
+    let jobs: Api<Job> = Api::namespaced(client, "n");
+    let job = json!({"metadata": {"name": "j"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let job: Job = serde_json::from_value(job).unwrap();
+    jobs.create(&PostParams::default(), &job).await.unwrap();
+    let mark = server.revision();
+    namespaces
+        .delete("n", &DeleteParams::default())
+        .await
+        .unwrap();
+    settle().await;
+    assert_eq!(code(namespaces.get("n").await), 404);
+    // Nothing was asked to wait for dependents: the job went in one step.
+    let params = WatchParams::default().timeout(1).disable_bookmarks();
+    let events = jobs.watch(&params, &mark.to_string()).await.unwrap();
+    let events: Vec<_> = events.try_collect().await.unwrap();
+    assert!(
+        matches!(&events[..], [WatchEvent::Deleted(_)]),
+        "{events:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -520,4 +666,230 @@ async fn an_aggregated_role_gets_the_rules_of_those_it_selects() {
         .unwrap();
     settle().await;
     assert!(!has(roles.get("view").await.unwrap()));
+}
+
+/// A pod on a node.
+async fn running_pod(client: &Client, spec: Value) -> Api<Pod> {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let mut pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    json_patch::merge(&mut pod["spec"], &spec);
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
+    let _: Value = pods
+        .create_subresource("binding", "p", &PostParams::default(), &binding)
+        .await
+        .unwrap();
+    pods
+}
+
+/// Seconds of grace, and until when.
+fn leaving(pod: &Pod) -> (i64, i64) {
+    let until = pod.metadata.deletion_timestamp.as_ref().unwrap();
+    let seconds = pod.metadata.deletion_grace_period_seconds.unwrap();
+    (seconds, until.0.as_second())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grace_period_below_zero_is_one_second() {
+    let client = client(&server());
+    let pods = running_pod(&client, json!({"terminationGracePeriodSeconds": -5})).await;
+    let marked = pods.delete("p", &DeleteParams::default()).await.unwrap();
+    assert_eq!(leaving(&marked.left().unwrap()).0, 1);
+    let client = crate::support::client(&server());
+    let pods = running_pod(&client, json!({})).await;
+    let path = "/api/v1/namespaces/default/pods/p?gracePeriodSeconds=-1";
+    let request = http::Request::delete(path).body(Vec::new()).unwrap();
+    let marked: Pod = client.request(request).await.unwrap();
+    assert_eq!(leaving(&marked).0, 1);
+    pods.get("p").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grace_period_that_is_made_shorter_counts_from_the_first_deletion() {
+    let client = client(&server());
+    let pods = running_pod(&client, json!({})).await;
+    let with = |seconds: u32| DeleteParams::default().grace_period(seconds);
+    let first = pods.delete("p", &with(100)).await.unwrap().left().unwrap();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let second = pods.delete("p", &with(40)).await.unwrap().left().unwrap();
+    assert_eq!(leaving(&second), (40, leaving(&first).1 - 60));
+    let longer = pods.delete("p", &with(90)).await.unwrap().left().unwrap();
+    assert_eq!(leaving(&longer), leaving(&second));
+    let unasked = pods.delete("p", &DeleteParams::default()).await.unwrap();
+    assert_eq!(leaving(&unasked.left().unwrap()), leaving(&second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_pod_only_what_may_change_may_change() {
+    let client = client(&server());
+    let toleration = json!({"key": "a", "operator": "Exists", "tolerationSeconds": 5});
+    let spec = json!({"tolerations": [toleration], "activeDeadlineSeconds": 50});
+    let pods = running_pod(&client, spec).await;
+    let change = async |op: &str, path: &str, value: Value| {
+        let patch = json!([{"op": op, "path": format!("/spec/{path}"), "value": value}]);
+        let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
+        let patch = Patch::Json::<()>(patch);
+        let patched = pods.patch("p", &PatchParams::default(), &patch).await;
+        patched.map(|_| ())
+    };
+    for (op, path, value) in [
+        ("replace", "containers/0/image", json!("j")),
+        ("replace", "tolerations/0/tolerationSeconds", json!(9)),
+        (
+            "add",
+            "tolerations/-",
+            json!({"key": "b", "operator": "Exists"}),
+        ),
+        ("replace", "activeDeadlineSeconds", json!(40)),
+        ("add", "imagePullSecrets", json!([])),
+    ] {
+        change(op, path, value).await.expect(path);
+    }
+    let only = "spec: Forbidden: pod updates may not change fields other than";
+    for (op, path, value, why) in [
+        (
+            "remove",
+            "tolerations/0",
+            json!(null),
+            "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds",
+        ),
+        (
+            "replace",
+            "activeDeadlineSeconds",
+            json!(60),
+            "spec.activeDeadlineSeconds: Invalid value: 60: must be less than or equal to previous value",
+        ),
+        (
+            "remove",
+            "activeDeadlineSeconds",
+            json!(null),
+            "must not update from a positive integer to nil value",
+        ),
+        (
+            "add",
+            "containers/-",
+            json!({"name": "d", "image": "j"}),
+            "spec.containers: Forbidden: pod updates may not add or remove containers",
+        ),
+        ("add", "containers/0/args", json!(["x"]), only),
+        ("replace", "nodeName", json!("n2"), only),
+        ("replace", "terminationGracePeriodSeconds", json!(1), only),
+    ] {
+        let refused = crate::support::message(change(op, path, value).await);
+        assert!(refused.contains(why), "{op} {path}: {refused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_job_completions_selector_and_template_stay() {
+    let client = client(&server());
+    let (jobs, _) = job(&client, json!([])).await;
+    let change = async |change: Value| {
+        let patch = Patch::Merge(json!({"spec": change}));
+        let patched = jobs.patch("j", &PatchParams::default(), &patch).await;
+        patched.map(|_| ())
+    };
+    change(json!({"parallelism": 3})).await.unwrap();
+    change(json!({"suspend": true})).await.unwrap();
+    // A suspended job that never started may still be told where to run.
+    let place = json!({"template": {"spec": {"nodeSelector": {"a": "b"}}}});
+    change(place.clone()).await.unwrap();
+    change(json!({"suspend": false})).await.unwrap();
+    for (bad, field) in [
+        (json!({"completions": 2}), "spec.completions"),
+        (
+            json!({"selector": {"matchLabels": {"x": "y"}}}),
+            "spec.selector",
+        ),
+        (
+            json!({"template": {"spec": {"nodeSelector": null}}}),
+            "spec.template",
+        ),
+        (
+            json!({"template": {"metadata": {"labels": {"x": "y"}}}}),
+            "spec.template",
+        ),
+        (
+            json!({"template": {"spec": {"containers": [{"name": "c", "image": "j"}]}}}),
+            "spec.template",
+        ),
+        (json!({"completionMode": "Indexed"}), "spec.completionMode"),
+    ] {
+        let refused = crate::support::message(change(bad.clone()).await);
+        assert!(
+            refused.contains(&format!("{field}: Invalid value:")),
+            "{bad}: {refused}"
+        );
+        assert!(refused.contains("field is immutable"), "{bad}: {refused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_an_account_in_a_missing_namespace_misses_the_namespace() {
+    let pods: Api<Pod> = Api::namespaced(client(&server()), "nowhere");
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"serviceAccountName": "a", "containers": [{"name": "c", "image": "i"}]}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let refused = pods.create(&PostParams::default(), &pod).await;
+    assert_eq!(
+        crate::support::message(refused),
+        "namespaces \"nowhere\" not found"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_neither_binds_nor_evicts_a_pod() {
+    let client = client(&server());
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let made = pods.create(&PostParams::default(), &pod).await.unwrap();
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}});
+    let _: Value = pods
+        .create_subresource("binding", "p", &dry, &binding)
+        .await
+        .unwrap();
+    let eviction = json!({"metadata": {"name": "p"}});
+    let _: Value = pods
+        .create_subresource("eviction", "p", &dry, &eviction)
+        .await
+        .unwrap();
+    assert_eq!(pods.get("p").await.unwrap(), made);
+    let _: Value = pods
+        .create_subresource("eviction", "p", &PostParams::default(), &eviction)
+        .await
+        .unwrap();
+    assert_eq!(code(pods.get("p").await), 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_deleted_only_as_the_one_that_was_meant() {
+    let client = client(&server());
+    let pods = running_pod(&client, json!({})).await;
+    let pod = pods.get("p").await.unwrap();
+    let meant = |uid: Option<String>, resource_version: Option<String>| DeleteParams {
+        preconditions: Some(Preconditions {
+            uid,
+            resource_version,
+        }),
+        ..DeleteParams::default()
+    };
+    for other in [
+        meant(Some("x".into()), None),
+        meant(pod.uid(), Some("1".into())),
+    ] {
+        assert_eq!(code(pods.delete("p", &other).await), 409);
+    }
+    assert_eq!(pods.get("p").await.unwrap(), pod);
+    let this = meant(pod.uid(), pod.resource_version());
+    let marked = pods.delete("p", &this).await.unwrap().left().unwrap();
+    assert_eq!(leaving(&marked).0, 30);
+    // It is no longer at that version.
+    assert_eq!(code(pods.delete("p", &this).await), 409);
 }

@@ -1,5 +1,7 @@
 //! Versions of a custom resource that only a webhook can convert.
 
+use std::sync::{Arc, Mutex};
+
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -81,8 +83,8 @@ async fn an_object_is_what_its_webhook_makes_of_it_in_every_version() {
     let (code, made, _) = world.send(Method::POST, V2, JSON, rod("a", 50)).await;
     assert_eq!(
         (code, &made["spec"]),
-        (201, &json!({"length": 50, "unit": "mm"})),
-        "{made}"
+        (201, &json!({"length": 50})),
+        "what is stored knows no unit, and defaults are those of the stored version: {made}"
     );
     let one = |root: &str| format!("{root}/a");
     let get = async |path: String| world.send(Method::GET, &path, JSON, json!(null)).await.1;
@@ -91,10 +93,7 @@ async fn an_object_is_what_its_webhook_makes_of_it_in_every_version() {
         (&old["apiVersion"], &old["spec"]),
         (&json!("example.com/v1"), &json!({"size": 5}))
     );
-    assert_eq!(
-        get(one(V2)).await["spec"],
-        json!({"length": 50, "unit": "mm"})
-    );
+    assert_eq!(get(one(V2)).await["spec"], json!({"length": 50}));
     for field in ["uid", "resourceVersion", "labels", "creationTimestamp"] {
         assert_eq!(old["metadata"][field], made["metadata"][field], "{field}");
     }
@@ -131,6 +130,45 @@ async fn an_object_is_what_its_webhook_makes_of_it_in_every_version() {
 
     let (code, _, _) = world.send(Method::DELETE, &one(V2), JSON, json!({})).await;
     assert_eq!(code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_converts_what_has_the_defaults_of_the_stored_version_and_its_answer_is_pruned() {
+    let world = world();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sent = seen.clone();
+    install(&world, move |response| {
+        let objects = response["convertedObjects"].as_array_mut().unwrap();
+        for object in objects {
+            object["spec"]["stray"] = json!(1);
+            sent.lock().unwrap().push(object.clone());
+        }
+    })
+    .await;
+    world.send(Method::POST, V2, JSON, rod("a", 50)).await;
+    // Nothing that the stored version does not know is stored.
+    let one = |root: &str| format!("{root}/a");
+    let get = async |path: String| world.send(Method::GET, &path, JSON, json!(null)).await.1;
+    assert_eq!(get(one(V1)).await["spec"], json!({"size": 5}));
+    assert_eq!(get(one(V2)).await["spec"], json!({"length": 50}));
+    // The size of a rod without one is a default of the stored version from now on.
+    let mut bare = rod("bare", 0);
+    bare["apiVersion"] = json!("example.com/v1");
+    bare["spec"] = json!({});
+    let (code, body, _) = world.send(Method::POST, V1, JSON, bare).await;
+    assert_eq!((code, &body["spec"]), (201, &json!({})));
+    let default = json!([{"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size/default", "value": 9}]);
+    let patch = "application/json-patch+json";
+    let path = format!("{CRDS}/rods.example.com");
+    let (code, body, _) = world.send(Method::PATCH, &path, patch, default).await;
+    assert_eq!(code, 200, "{body}");
+    assert_eq!(get(format!("{V1}/bare")).await["spec"], json!({"size": 9}));
+    assert_eq!(
+        get(format!("{V2}/bare")).await["spec"],
+        json!({"length": 90})
+    );
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.last().unwrap()["spec"]["stray"], 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -245,3 +245,170 @@ async fn applying_the_same_again_changes_nothing_for_any_kind() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_write_brings_what_is_stored_up_to_date_and_the_next_one_changes_nothing() {
+    let server = server();
+    let client = client(&server);
+    install_widgets(&client).await;
+    let api = widget_api(&client);
+    let made = api
+        .create(&PostParams::default(), &widget("a", 3))
+        .await
+        .unwrap();
+    let params = PatchParams::default();
+    let empty = Patch::Merge(json!({}));
+    let same = api.patch("a", &params, &empty).await.unwrap();
+    assert_eq!(same.resource_version(), made.resource_version());
+
+    let crds: Api<CustomResourceDefinition> = Api::all(client);
+    let default = json!([{"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/late",
+        "value": {"type": "string", "default": "yes"}}]);
+    let default: json_patch::Patch = serde_json::from_value(default).unwrap();
+    crds.patch("widgets.example.com", &params, &Patch::Json::<()>(default))
+        .await
+        .unwrap();
+    let read = api.get("a").await.unwrap();
+    assert_eq!(
+        read.data["spec"]["late"], "yes",
+        "a default that nobody wrote down"
+    );
+    assert_eq!(read.resource_version(), made.resource_version());
+    let written = api.patch("a", &params, &empty).await.unwrap();
+    assert_ne!(written.resource_version(), made.resource_version());
+    assert_eq!(written.metadata.generation, made.metadata.generation);
+    let again = api.patch("a", &params, &empty).await.unwrap();
+    assert_eq!(again.resource_version(), written.resource_version());
+}
+
+/// A definition in the widgets' group with one short name.
+fn definition(plural: &str, kind: &str, short: &str) -> CustomResourceDefinition {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("{plural}.example.com")},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind, "shortNames": [short]},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+    }))
+    .unwrap()
+}
+
+/// `NamesAccepted/NoConflicts=True Established/…`
+fn told(crd: &CustomResourceDefinition) -> String {
+    let conditions = crd.status.clone().unwrap_or_default().conditions;
+    let conditions = conditions.unwrap_or_default();
+    let told: Vec<String> = conditions
+        .iter()
+        .map(|c| {
+            format!(
+                "{}/{}={}",
+                c.type_,
+                c.reason.clone().unwrap_or_default(),
+                c.status
+            )
+        })
+        .collect();
+    told.join(" ")
+}
+
+/// The short names that discovery tells of a resource; nothing if it is not served.
+async fn short_names(client: &kube::Client, plural: &str) -> Option<Vec<String>> {
+    let served = client.list_api_group_resources("example.com/v1").await;
+    let mut resources = served.ok()?.resources;
+    resources.retain(|r| r.name == plural);
+    resources.pop().map(|r| r.short_names.unwrap_or_default())
+}
+
+const ACCEPTED: &str = "NamesAccepted/NoConflicts=True Established/InitialNamesAccepted=True";
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_taken_is_given_when_the_definition_that_has_it_is_gone() {
+    let conflicts = [
+        (
+            definition("b", "B", "aa"),
+            "ShortNamesConflict",
+            "\"aa\" is already in use",
+        ),
+        (
+            definition("b", "B", "a"),
+            "ShortNamesConflict",
+            "\"a\" is already in use",
+        ),
+        (
+            definition("b", "A", "bb"),
+            "ListKindConflict",
+            "\"AList\" is already in use",
+        ),
+        (
+            definition("b", "AList", "bb"),
+            "KindConflict",
+            "\"AList\" is already in use",
+        ),
+    ];
+    for (second, reason, message) in conflicts {
+        let server = server();
+        let client = client(&server);
+        let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let params = PostParams::default();
+        crds.create(&params, &definition("a", "A", "aa"))
+            .await
+            .unwrap();
+        crds.create(&params, &second).await.unwrap();
+        let refused = crds.get("b.example.com").await.unwrap();
+        let expected = format!("NamesAccepted/{reason}=False Established/NotAccepted=False");
+        assert_eq!(told(&refused), expected);
+        let conditions = refused.status.unwrap().conditions.unwrap();
+        assert_eq!(conditions[0].message.as_deref(), Some(message));
+        assert_eq!(short_names(&client, "b").await, None, "it is not served");
+
+        crds.delete("a.example.com", &DeleteParams::default())
+            .await
+            .unwrap();
+        await_condition(
+            crds.clone(),
+            "b.example.com",
+            conditions::is_crd_established(),
+        )
+        .await
+        .unwrap();
+        assert_eq!(told(&crds.get("b.example.com").await.unwrap()), ACCEPTED);
+        assert_eq!(
+            short_names(&client, "b").await,
+            second.spec.names.short_names
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_that_asks_for_a_taken_name_goes_on_by_the_names_it_has() {
+    let server = server();
+    let client = client(&server);
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PostParams::default();
+    crds.create(&params, &definition("a", "A", "aa"))
+        .await
+        .unwrap();
+    crds.create(&params, &definition("b", "B", "bb"))
+        .await
+        .unwrap();
+    let names = |short: &str| Patch::Merge(json!({"spec": {"names": {"shortNames": [short]}}}));
+    let params = PatchParams::default();
+    crds.patch("b.example.com", &params, &names("aa"))
+        .await
+        .unwrap();
+    let refused = crds.get("b.example.com").await.unwrap();
+    assert_eq!(
+        told(&refused),
+        "NamesAccepted/ShortNamesConflict=False Established/InitialNamesAccepted=True"
+    );
+    let accepted = refused.status.unwrap().accepted_names.unwrap().short_names;
+    assert_eq!(accepted, Some(vec!["bb".to_owned()]));
+    assert_eq!(short_names(&client, "b").await, accepted);
+
+    // The other one gives the name up.
+    crds.patch("a.example.com", &params, &names("ax"))
+        .await
+        .unwrap();
+    assert_eq!(told(&crds.get("b.example.com").await.unwrap()), ACCEPTED);
+    assert_eq!(short_names(&client, "a").await, Some(vec!["ax".to_owned()]));
+    assert_eq!(short_names(&client, "b").await, Some(vec!["aa".to_owned()]));
+}

@@ -1,11 +1,16 @@
 //! Lists: pages, selectors, past revisions, other forms of an object.
 
+use futures::TryStreamExt;
+use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, ListParams, PostParams, VersionMatch};
+use kube::api::{
+    Api, DynamicObject, ListParams, PostParams, VersionMatch, WatchEvent, WatchParams,
+};
 use serde_json::{Value, json};
 
 use crate::support::{client, code, install_widgets, message, server, widget, widget_api};
+use crate::wire::ask;
 
 async fn fill(api: &Api<ConfigMap>, count: usize) {
     for i in 0..count {
@@ -268,4 +273,99 @@ async fn discovery_names_what_is_served() {
     assert!(plain.has_group("apps") && plain.has_group("example.com"));
     let api: Api<DynamicObject> = Api::default_namespaced_with(client, &resource);
     assert!(names(api.list(&ListParams::default()).await.unwrap()).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_from_the_future_is_refused_for_a_second_and_a_watch_waits_for_it() {
+    let server = server();
+    let client = client(&server);
+    let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    fill(&api, 1).await;
+    let future = server.revision() + 2;
+    let path = "/api/v1/namespaces/default/configmaps";
+    for at in [path.to_owned(), format!("{path}/m00")] {
+        let path = format!("{at}?resourceVersion={future}");
+        let answer = ask(Method::GET, &path).send(&server).await;
+        assert_eq!(answer.code, 504, "{at}");
+        let details = &answer.body["details"];
+        assert_eq!(details["retryAfterSeconds"], 1, "{at}");
+        assert_eq!(details["causes"][0]["reason"], "ResourceVersionTooLarge");
+    }
+    let params = WatchParams::default().timeout(5).disable_bookmarks();
+    let events = api.watch(&params, &future.to_string()).await.unwrap();
+    for name in ["x", "y", "z"] {
+        let map = json!({"metadata": {"name": name}});
+        let map: ConfigMap = serde_json::from_value(map).unwrap();
+        api.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let events: Vec<_> = events.try_collect().await.unwrap();
+    let [WatchEvent::Added(only)] = &events[..] else {
+        panic!("{events:?}");
+    };
+    assert_eq!(only.name_any(), "z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_do_not_go_together_are_refused_for_lists_and_for_watches() {
+    let server = server();
+    let path = "/api/v1/configmaps";
+    let initial = "sendInitialEvents is forbidden for list";
+    let cases = [
+        ("sendInitialEvents=true", initial),
+        (
+            "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=1",
+            initial,
+        ),
+        (
+            "watch=true&resourceVersionMatch=Exact&sendInitialEvents=true",
+            "supported values: \"NotOlderThan\"",
+        ),
+        (
+            "watch=true&resourceVersionMatch=NotOlderThan",
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
+        (
+            "watch=true&sendInitialEvents=true",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+    ];
+    for (query, why) in cases {
+        let answer = ask(Method::GET, &format!("{path}?{query}"))
+            .send(&server)
+            .await;
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        assert_eq!(answer.code, 422, "{query}");
+        assert!(message.contains(why), "{query}: {message}");
+    }
+    let good =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
+    let answer = ask(Method::GET, &format!("{path}?{good}"))
+        .send(&server)
+        .await;
+    assert_eq!(answer.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_tells_how_many_are_left_unless_something_is_selected() {
+    let server = server();
+    let api: Api<ConfigMap> = Api::default_namespaced(client(&server));
+    fill(&api, 5).await;
+    let page = ListParams::default().limit(2);
+    let first = api.list(&page).await.unwrap().metadata;
+    assert_eq!(first.remaining_item_count, Some(3));
+    let more = page.clone().continue_token(&first.continue_.unwrap());
+    let second = api.list(&more).await.unwrap().metadata;
+    assert_eq!(second.remaining_item_count, Some(1));
+    let more = page.clone().continue_token(&second.continue_.unwrap());
+    let last = api.list(&more).await.unwrap().metadata;
+    assert_eq!(
+        (
+            last.remaining_item_count,
+            last.continue_.unwrap_or_default()
+        ),
+        (None, String::new())
+    );
+    let selected = api.list(&page.labels("odd=false")).await.unwrap().metadata;
+    assert!(selected.continue_.is_some());
+    assert_eq!(selected.remaining_item_count, None);
 }
