@@ -41,11 +41,14 @@ pub struct Zones {
     needed: BTreeSet<Permission>,
     /// Clients by namespace of the zone.
     clusters: Mutex<BTreeMap<String, Clusters>>,
-    /// What was rendered: by the zone's name and namespace, the site, and whether that is OpenShift.
-    stacks: Mutex<BTreeMap<(String, String, Site, bool), Arc<Wanted>>>,
+    /// What was rendered.
+    stacks: Mutex<BTreeMap<StackOf, Arc<Wanted>>>,
     /// For what reason and since when a zone fails, by its UID.
     failing: Mutex<BTreeMap<String, (String, Timestamp)>>,
 }
+
+/// What a stack is rendered from: the zone's name and namespace, the site, and whether that is OpenShift.
+type StackOf = (String, String, Site, bool);
 
 /// A zone as it was seen, with the clients of those clusters that have one.
 struct Seen {
