@@ -80,6 +80,22 @@ async fn every_step_is_answered_as_by_a_real_kube_apiserver() {
     }
 }
 
+#[test]
+fn the_readme_says_how_much_is_compared() {
+    let readme = include_str!("../../../README.md");
+    let areas = Area::read_all(&folder());
+    let scripts: Vec<_> = areas.iter().flat_map(|a| &a.scripts).collect();
+    let steps: usize = scripts.iter().map(|s| s.steps.len()).sum();
+    let explained = std::fs::read_to_string(folder().join("explained.yaml")).unwrap();
+    let rows = explained.lines().filter(|l| l.starts_with("- ")).count();
+    for said in [
+        format!("({} scripts, {steps} steps)", scripts.len()),
+        format!("({rows} rows,"),
+    ] {
+        assert!(readme.contains(&said), "the README does not say {said}");
+    }
+}
+
 #[tokio::test]
 async fn the_record_is_what_a_real_kube_apiserver_answers() {
     let Some(assets) = real::assets() else {
