@@ -186,13 +186,16 @@ fn impersonate(server: &Arc<Server>, user: User, headers: &HeaderMap) -> ApiResu
         authorize(server, &user, "impersonate", target)?;
     }
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-    Ok(match account {
+    let mut acting = match account {
         // Its groups follow from its name.
         Some((namespace, account)) if groups.is_empty() => {
             User::service_account(namespace, account, "")
         }
+        None if name == User::anonymous().name => User::unknown(&groups),
         _ => User::new(&name, &groups),
-    })
+    };
+    acting.uid = text("impersonate-uid").unwrap_or_default();
+    Ok(acting)
 }
 
 /// The user as the rules see it.

@@ -28,6 +28,19 @@ impl User {
         }
     }
 
+    /// Nobody in particular, with these groups and, unless one of them says whether somebody was
+    /// authenticated, `system:unauthenticated`.
+    pub fn unknown(groups: &[&str]) -> Self {
+        let mut user = Self::anonymous();
+        let says = |g: &&str| *g == AUTHENTICATED || user.groups.iter().any(|own| own == g);
+        if groups.iter().any(says) {
+            user.groups.clear();
+        }
+        let given = groups.iter().map(|g| (*g).to_owned());
+        user.groups.splice(0..0, given);
+        user
+    }
+
     /// A user with these groups and `system:authenticated`.
     pub fn new(name: &str, groups: &[&str]) -> Self {
         let mut groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();

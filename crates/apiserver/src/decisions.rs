@@ -68,10 +68,10 @@ fn question(user: User<'_>, attributes: &Attributes) -> String {
     } = attributes;
     let mut text = String::with_capacity(256);
     let parts = [verb, group, resource, subresource, namespace, name, path];
-    text.push_str(user.name);
-    for part in user.groups.iter().chain(parts) {
-        // Lengths keep parts apart even where a header smuggles in a zero byte.
-        let _ = write!(text, "\0{}:{part}", part.len());
+    let parts = user.groups.iter().chain(parts).map(String::as_str);
+    for part in [user.name].into_iter().chain(parts) {
+        // The length of each part keeps it apart from the next, whatever it is made of.
+        let _ = write!(text, "{}:{part}", part.len());
     }
     text
 }
@@ -118,16 +118,39 @@ mod tests {
 
     #[test]
     fn questions_that_differ_in_any_part_are_decided_apart() {
-        let groups = ["a".to_owned(), "b".to_owned()];
-        let joined = ["a\0\u{31}:b".to_owned()];
-        let some = [
-            question(user(&[]), &attributes("get", "a")),
-            question(user(&[]), &attributes("list", "a")),
-            question(user(&[]), &attributes("get", "b")),
-            question(user(&groups), &attributes("get", "a")),
-            question(user(&joined), &attributes("get", "a")),
+        let by = |name: &'static str, groups: &'static [&'static str]| {
+            let groups: Vec<String> = groups.iter().map(|&g| g.to_owned()).collect();
+            let user = User {
+                name,
+                groups: &groups,
+            };
+            question(user, &Attributes::default())
+        };
+        let mut some = vec![
+            by("a", &[]),
+            by("ab", &[]),
+            by("a", &["b"]),
+            by("a", &["b", "c"]),
+            by("a", &["bc"]),
+            by("a", &["b1:c"]),
+            by("a1:b", &[]),
+            by("a\u{0}1:b", &[]),
         ];
+        let set: [fn(&mut Attributes, String); 7] = [
+            |a, x| a.verb = x,
+            |a, x| a.group = x,
+            |a, x| a.resource = x,
+            |a, x| a.subresource = x,
+            |a, x| a.namespace = x,
+            |a, x| a.name = x,
+            |a, x| a.path = x,
+        ];
+        for set in set {
+            let mut attributes = Attributes::default();
+            set(&mut attributes, "x".into());
+            some.push(question(user(&[]), &attributes));
+        }
         let apart: std::collections::BTreeSet<_> = some.iter().collect();
-        assert_eq!(apart.len(), some.len());
+        assert_eq!(apart.len(), some.len(), "{some:#?}");
     }
 }

@@ -33,9 +33,9 @@ const GRACE: Duration = Duration::from_secs(10);
 pub trait Reconciler<K>: Send + Sync + 'static {
     /// Name for logs.
     fn name(&self) -> &'static str;
-    /// Shortest time from one look at an object to the next: what changes meanwhile is seen by that one.
-    /// Zero looks at once, for what others wait for.
-    fn pace(&self) -> Duration {
+    /// Shortest time from one look at this object to the next: what changes meanwhile is seen by that one.
+    /// Zero looks at once, while somebody waits for what the look brings about.
+    fn pace(&self, _object: &K) -> Duration {
         Duration::ZERO
     }
     /// Looks at the world, decides and acts; says when to look again.
@@ -165,6 +165,7 @@ impl<R> Context<R> {
             return None;
         }
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        // One reconciler has one pace for all objects that it does not look at at once.
         looks.retain(|_, at| at.elapsed() < pace);
         if let Some(at) = looks.get(key) {
             return Some(pace.saturating_sub(at.elapsed()));
@@ -252,7 +253,8 @@ where
     R: Reconciler<K>,
 {
     let key = key(&*object);
-    if let Some(rest) = context.not_before(&key, context.reconciler.pace()) {
+    let pace = context.reconciler.pace(&object);
+    if let Some(rest) = context.not_before(&key, pace) {
         return Ok(Action::requeue(rest));
     }
     let requeue = tokio::time::timeout(RECONCILE_LIMIT, context.reconciler.reconcile(object))

@@ -562,6 +562,11 @@ async fn eviction(call: &mut Call) -> ApiResult<Reply> {
         &mut eviction,
     )
     .await?;
+    if meta::name(&eviction) != call.target.name {
+        return Err(ApiError::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
+    }
     let options = DeleteOptions::parse(eviction.get("deleteOptions"), &call.query)?;
     let key = Key::new(&call.target.namespace, &call.target.name);
     let mut warnings = Vec::new();

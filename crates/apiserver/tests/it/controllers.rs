@@ -861,6 +861,16 @@ async fn a_dry_run_neither_binds_nor_evicts_a_pod() {
         .await
         .unwrap();
     assert_eq!(pods.get("p").await.unwrap(), made);
+    let other = json!({"metadata": {"name": "other"}});
+    let post = PostParams::default();
+    let refused: kube::Result<Value> = pods
+        .create_subresource("eviction", "p", &post, &other)
+        .await;
+    assert_eq!(
+        crate::support::message(refused),
+        "name in URL does not match name in Eviction object"
+    );
+    assert_eq!(pods.get("p").await.unwrap(), made);
     let _: Value = pods
         .create_subresource("eviction", "p", &PostParams::default(), &eviction)
         .await

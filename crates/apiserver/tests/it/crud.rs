@@ -306,3 +306,43 @@ async fn standard_namespaces_exist_with_their_label_and_a_default_service_accoun
         .await
         .unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_acts_for_somebody_is_that_one_with_the_groups_that_follow() {
+    let client = client(&server());
+    let unauthenticated = "system:unauthenticated";
+    let cases: [(&str, &[&str], &str, &[&str]); 5] = [
+        ("ada", &[], "", &["system:authenticated"]),
+        ("ada", &["x"], "7", &["x", "system:authenticated"]),
+        ("system:anonymous", &[], "", &[unauthenticated]),
+        ("system:anonymous", &["x"], "", &["x", unauthenticated]),
+        (
+            "system:serviceaccount:a:b",
+            &[],
+            "7",
+            &[
+                "system:serviceaccounts",
+                "system:serviceaccounts:a",
+                "system:authenticated",
+            ],
+        ),
+    ];
+    for (user, groups, uid, expected) in cases {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let mut request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+            .header("content-type", "application/json")
+            .header("impersonate-user", user);
+        for group in groups {
+            request = request.header("impersonate-group", *group);
+        }
+        if !uid.is_empty() {
+            request = request.header("impersonate-uid", uid);
+        }
+        let request = request.body(serde_json::to_vec(&review).unwrap()).unwrap();
+        let answer: serde_json::Value = client.request(request).await.unwrap();
+        let told = &answer["status"]["userInfo"];
+        assert_eq!(told["username"], user);
+        assert_eq!(told["groups"], json!(expected), "{user} {groups:?}");
+        assert_eq!(told["uid"].as_str().unwrap_or_default(), uid);
+    }
+}

@@ -324,6 +324,14 @@ fn in_phase(scene: &Scene, phase: ProtectionPhase, decision: &mut Decision) {
     }
 }
 
+/// Whether the pair changes roles, or is to: a failover waits for each look at the request then.
+pub fn is_moving(request: &ProtectionRequest) -> bool {
+    request.status.as_ref().is_some_and(|status| {
+        status.phase == Some(ProtectionPhase::FailingOver)
+            || status.target_cluster.as_ref() == Some(&request.spec.source_cluster)
+    })
+}
+
 /// Whether the request holds our finalizer.
 pub fn has_finalizer(request: &ProtectionRequest) -> bool {
     request

@@ -220,6 +220,8 @@ struct Suffering {
     body: ApiBody,
     faults: Faults,
     route: Route,
+    /// When it was opened, and under which plan.
+    born: (Instant, u64),
     /// The plan that the bad times are of.
     plan: u64,
     windows: Vec<Window>,
@@ -227,9 +229,11 @@ struct Suffering {
 }
 
 fn suffering(body: ApiBody, faults: Faults, route: Route) -> ApiBody {
+    let born = (Instant::now(), faults.plan());
     let state = Suffering {
-        plan: faults.plan(),
-        windows: faults.windows(&route),
+        born,
+        plan: born.1,
+        windows: faults.windows(&route, born),
         body,
         faults,
         route,
@@ -250,15 +254,16 @@ impl Suffering {
             let now = Instant::now();
             if self.plan != self.faults.plan() {
                 self.plan = self.faults.plan();
-                self.windows = self.faults.windows(&self.route);
+                self.windows = self.faults.windows(&self.route, self.born);
             }
             if self.windows.first().is_some_and(|w| w.from <= now) {
                 let window = self.windows.remove(0);
                 match window.how {
-                    Misery::Stale => tokio::time::sleep_until(window.to).await,
+                    Misery::Stale => outlast(&self.faults, self.plan, &window).await,
+                    // Nobody brings back a connection that lost its other end.
                     Misery::Silent => std::future::pending().await,
                     Misery::Partition => {
-                        tokio::time::sleep_until(window.to).await;
+                        outlast(&self.faults, self.plan, &window).await;
                         self.over = true;
                         return Some(Err(broken("after a partition")));
                     }
@@ -277,5 +282,14 @@ impl Suffering {
                 frame = self.body.frame() => return frame,
             }
         }
+    }
+}
+
+/// Waits until these bad times of a plan are over, or another plan takes its place.
+async fn outlast(faults: &Faults, plan: u64, window: &Window) {
+    tokio::select! {
+        biased;
+        () = faults.planned_after(plan) => {}
+        () = tokio::time::sleep_until(window.to) => {}
     }
 }

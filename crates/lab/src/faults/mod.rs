@@ -314,9 +314,10 @@ impl Faults {
         fate
     }
 
-    /// What a watch that is open now will meet.
-    pub(crate) fn windows(&self, route: &Route) -> Vec<Window> {
+    /// What an open watch will meet that was opened at this moment, under this plan.
+    pub(crate) fn windows(&self, route: &Route, born: (Instant, u64)) -> Vec<Window> {
         let now = Instant::now();
+        let older = born.1 < self.plan();
         let inner = self.lock();
         let mut windows: Vec<Window> = inner
             .faults
@@ -327,8 +328,8 @@ impl Faults {
                     What::Partition => Misery::Partition,
                     What::StaleWatch => Misery::Stale,
                     What::SilentWatch => Misery::Silent,
-                    // One that begins in the middle of a storm had its draw already.
-                    What::ExpiredWatch { .. } if *from > now => Misery::Expired,
+                    // One that was opened in the middle of a storm had its draw already.
+                    What::ExpiredWatch { .. } if older || *from > born.0 => Misery::Expired,
                     _ => return None,
                 };
                 Some(Window {

@@ -234,6 +234,23 @@ async fn faults_that_are_set_while_a_watch_is_open_reach_it_and_those_that_are_t
 }
 
 #[tokio::test(start_paused = true)]
+async fn bad_times_that_begin_with_their_plan_reach_open_watches_and_end_with_the_next() {
+    let bench = Bench::with(&[]);
+    let mut stale = watch(&bench.maps()).await;
+    let begun = Instant::now();
+    bench.faults.set(1, &[fault(0, 60, What::StaleWatch)]);
+    create(&bench.maps(), "a").await.unwrap();
+    let held = tokio::time::timeout(Duration::from_secs(5), stale.next()).await;
+    assert!(held.is_err(), "{held:?}");
+    bench.faults.set(2, &[]);
+    assert_eq!(stale.next().await.unwrap(), "a");
+    assert_eq!(begun.elapsed(), Duration::from_secs(5));
+    let storm = fault(0, 20, What::ExpiredWatch { percent: 100 });
+    bench.faults.set(3, &[storm]);
+    assert_eq!(stale.next().await.unwrap(), "error 410");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_410_storm_ends_open_watches_and_new_ones_in_the_stream() {
     let bench = Bench::with(&[fault(5, 20, What::ExpiredWatch { percent: 100 })]);
     let mut open = watch(&bench.maps()).await;

@@ -27,7 +27,8 @@ use crate::hub::{Hub, Troubles};
 
 /// Groups at a time.
 const CONCURRENCY: u16 = 4;
-/// Shortest time from one look at a group to the next.
+/// Shortest time from one look at a group to the next. A failover stops and starts groups by itself and does
+/// not wait for this.
 const PACE: Duration = Duration::from_millis(200);
 /// What a lock's name begins with, before its group's name.
 const LOCK: &str = "failover-lock-";
@@ -87,7 +88,7 @@ impl Reconciler<ProtectionGroup> for Groups {
         managers::PG_SYNC
     }
 
-    fn pace(&self) -> Duration {
+    fn pace(&self, _group: &ProtectionGroup) -> Duration {
         PACE
     }
 

@@ -29,8 +29,8 @@ use crate::kubevirt;
 
 /// Requests at a time.
 const CONCURRENCY: u16 = 8;
-/// Shortest time from one look at a request to the next. A VM that moves changes some twenty times within
-/// seconds; no one waits for what the request says of it meanwhile.
+/// Shortest time from one look at a request to the next, unless its roles change. A VM that stops or starts
+/// changes some twenty times within seconds; no one waits for what the request says of it meanwhile.
 const PACE: Duration = Duration::from_millis(500);
 
 /// The requests that were seen, with their VMs: whoever a change of the zone concerns.
@@ -112,8 +112,12 @@ impl Reconciler<ProtectionRequest> for Protection {
         managers::PROTECTION
     }
 
-    fn pace(&self) -> Duration {
-        PACE
+    fn pace(&self, request: &ProtectionRequest) -> Duration {
+        if protection::is_moving(request) {
+            Duration::ZERO
+        } else {
+            PACE
+        }
     }
 
     async fn reconcile(&self, object: Arc<ProtectionRequest>) -> Result<Requeue, ReconcileError> {

@@ -1,6 +1,7 @@
 //! The protectionrequest reconciler.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use farshore_api::drbd::Role;
 use farshore_api::drbd_volume::DRBDVolumePhase;
@@ -392,6 +393,34 @@ async fn flip(world: &World, to: &str) {
     world
         .patch_request("db01", json!({"spec": {"sourceCluster": to}}))
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flip_does_not_wait_for_the_pace_of_its_request() {
+    let world = protected(1).await;
+    flip(&world, "west").await;
+    world.until_phase("db01", Protected).await;
+    world.settled("db01").await;
+    for (to, n) in [("east", 1), ("west", 2), ("east", 3)] {
+        // The request was looked at a moment ago.
+        let touched = json!({"metadata": {"annotations": {"touched": n.to_string()}}});
+        world.patch_request("db01", touched).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        world
+            .patch_request("db01", json!({"spec": {"sourceCluster": to}}))
+            .await;
+        let flipped = tokio::time::Instant::now();
+        loop {
+            let resource = world.resource(to, "db01").await.unwrap();
+            if resource.spec.role == Role::Primary {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let took = flipped.elapsed();
+        assert!(took < Duration::from_millis(500), "{took:?} to {to}");
+        world.sleep(60).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -148,8 +148,8 @@ impl Reconciler<ConfigMap> for Paced {
         "paced"
     }
 
-    fn pace(&self) -> Duration {
-        Duration::from_secs(2)
+    fn pace(&self, object: &ConfigMap) -> Duration {
+        Duration::from_secs(if object.name_any() == "urgent" { 0 } else { 2 })
     }
 
     async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Requeue, ReconcileError> {
@@ -164,7 +164,7 @@ async fn an_object_that_changes_without_pause_is_looked_at_in_its_pace_and_once_
     let server = support::server();
     let process = support::process(&server, "pod");
     let api: Api<ConfigMap> = Api::default_namespaced(process.client.clone());
-    for name in ["busy", "calm"] {
+    for name in ["busy", "urgent", "calm"] {
         let post = PostParams::default();
         api.create(&post, &named(name)).await.unwrap();
     }
@@ -177,6 +177,7 @@ async fn an_object_that_changes_without_pause_is_looked_at_in_its_pace_and_once_
             let patch = kube::api::Patch::Merge(&change);
             let params = kube::api::PatchParams::default();
             api.patch("busy", &params, &patch).await.unwrap();
+            api.patch("urgent", &params, &patch).await.unwrap();
         }
         sleep(Duration::from_secs(60)).await;
         process.shutdown.cancel();
@@ -200,4 +201,5 @@ async fn an_object_that_changes_without_pause_is_looked_at_in_its_pace_and_once_
         "{looks:?}"
     );
     assert_eq!(of(&times, "calm").len(), 1);
+    assert_eq!(of(&times, "urgent").len(), 51);
 }

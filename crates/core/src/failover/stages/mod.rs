@@ -115,9 +115,17 @@ impl<'a> Stage<'a> {
             reason: obstacle.reason,
             fact,
             sentence: sentence.to_string(),
-            again: LOOK_AGAIN,
+            again: self.again(),
         };
         Next::Wait(wait, steps)
+    }
+
+    /// When to look again: soon, and not only after the deadline.
+    fn again(&self) -> Duration {
+        let left = Duration::try_from(self.deadline.duration_since(self.now));
+        left.ok()
+            .filter(|left| !left.is_zero())
+            .map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN))
     }
 
     /// The next thing that happens if a state before the flip is not left in time.

@@ -378,6 +378,9 @@ proptest! {
             world.carry_out(&decision, |_| true);
             prop_assert!(world.now <= limit, "still {} at {}", world.state(), world.now);
             let pause = decision.requeue.expect("an active failover looks again");
+            let deadline = world.status().deadline.map(|t| t.0).filter(|d| *d > world.now);
+            let next = world.now + jiff::SignedDuration::try_from(pause).unwrap();
+            prop_assert!(deadline.is_none_or(|d| next <= d), "{} sleeps over its deadline", world.state());
             world.pass(pause.max(Duration::from_millis(100)));
             round += 1;
         }
