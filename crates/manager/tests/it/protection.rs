@@ -417,8 +417,9 @@ async fn a_flip_does_not_wait_for_the_pace_of_its_request() {
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        // The agents look once a second: the old side gives way at the first look, and is seen to.
         let took = flipped.elapsed();
-        assert!(took < Duration::from_millis(500), "{took:?} to {to}");
+        assert!(took <= Duration::from_secs(1), "{took:?} to {to}");
         world.sleep(60).await;
     }
 }
